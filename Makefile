@@ -1,0 +1,52 @@
+# Every door to the project. 'make demo' and 'make test' set up what they need by themselves.
+
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_RUN = reports/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
+PREFILL := profiles/prefill/gpt-oss-120b-h200.csv
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format fio clean
+
+help:  ## Say what each target does.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
+	|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed fio  ## Measure a scratch directory here and decide: about two minutes.
+	@run=$(DEMO_RUN) && mkdir -p .demo/scratch \
+	&& $(BIN)/kvbench fio --tier .demo/scratch --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
+	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) --markdown $$run/decision.md \
+	&& echo && echo "The run directory is $$run (result.json, summary.md, decision.md and fio's raw output)." \
+	&& echo "This was a small data set for a few seconds: read the warnings, and measure your tier with 'kvbench fio --tier DIR'."
+
+test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where it cannot be installed).
+	@scripts/setup.sh fio || echo "continuing without fio: the tests that run it will be skipped" >&2
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.linted  ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.linted  ## Rewrite the sources in the project's style.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+fio:  ## Install fio when it is missing (as root on Debian or Fedora).
+	@scripts/setup.sh fio
+
+clean:  ## Remove the virtual environment and caches, not your reports.
+	rm -rf $(VENV) .demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/.installed: pyproject.toml
+	@scripts/setup.sh venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+$(VENV)/.linted: $(VENV)/.tested
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lint]'
+	@touch $@

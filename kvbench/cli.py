@@ -1,0 +1,107 @@
+"""The typer application; ``main`` maps every outcome to one sentence and a documented exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+
+import typer
+
+from kvbench import __version__
+from kvbench.commands import COMMANDS
+from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, KvbenchError
+
+# 128 + SIGPIPE, as a shell reports a program whose reader went away: never 1, which means "not viable".
+_EXIT_READER_GONE = 141
+
+_HELP = (
+    "Size an LLM's KV blocks, measure a storage tier with that I/O, and say from which context length on restoring them "
+    "beats recomputing the prompt."
+)
+_EPILOG = (
+    "Exit codes: 0 done; 1 not viable (gate); 2 usage or bad input; 3 a measurement failed, or --strict and a warning; "
+    "70 a bug in kvbench; 130 interrupted (what finished is saved)."
+)
+
+
+def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The typer application with the named commands (all of them by default)."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help=_HELP,
+        epilog=_EPILOG,
+    )
+    app.callback()(_root)
+    for name in names:
+        module_name, _, function = COMMANDS[name].partition(":")
+        module = import_module(f"kvbench.commands.{module_name}")
+        app.command(name, help=module.HELP)(getattr(module, function))
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kvbench {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of one kvbench call; errors are printed on stderr, never raised."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # Loading one command instead of all keeps `kvbench blocksize` as quick as a program with nothing else in it.
+    named = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    try:
+        code = build_app(named)(args=arguments, prog_name="kvbench", standalone_mode=False)
+    except KvbenchError as error:
+        _say(f"kvbench: {error}")
+        return error.exit_code
+    except typer.TyperException as error:
+        # typer has printed the whole help already when the command line was empty; the message is then empty too.
+        if error.format_message():
+            message = error.format_message().rstrip(". ")
+            _say(f"kvbench: {message}. See 'kvbench {_command_of(error)}--help'.")
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _say("kvbench: interrupted.")
+        return EXIT_INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        # typer turns EPIPE into SystemExit(1).
+        return _EXIT_READER_GONE
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        _say(f"kvbench: this is a bug in kvbench {__version__}, not a verdict; please report it with the lines above.")
+        return EXIT_CRASH
+    return code if isinstance(code, int) else EXIT_OK
+
+
+def entrypoint() -> None:
+    """The ``kvbench`` console script."""
+    code = main()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _EXIT_READER_GONE
+    sys.exit(code)
+
+
+def _command_of(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.info_name} " if context is not None and context.parent is not None else ""
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

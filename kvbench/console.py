@@ -1,0 +1,205 @@
+"""Every table and progress display; nothing else imports rich."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
+
+if TYPE_CHECKING:
+    from kvbench.plan import Point
+    from kvbench.results import LatencyNs, PointResult
+
+
+def print_json(data: object) -> None:
+    """Write one JSON object to stdout; NaN and infinity are a bug of ours and raise."""
+    import json
+
+    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def note(text: str) -> None:
+    """Write one line for a person to stderr."""
+    print(text, file=sys.stderr)
+
+
+def print_table(
+    title: str | None,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    file: TextIO | None = None,
+) -> None:
+    """Print an aligned table to stdout (or ``file``); ``right`` numbers the right-aligned columns.
+
+    Cells are plain text, never markup, so a model name such as ``[x]`` is shown as it is. When stdout is not a
+    terminal nothing is wrapped or cut: a pipe has no width.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    target = file or sys.stdout
+    console = Console(file=target, soft_wrap=not target.isatty(), width=None if target.isatty() else 400)
+    table = Table(
+        title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False
+    )
+    for index, column in enumerate(columns):
+        table.add_column(Text(column), justify="right" if index in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def is_terminal() -> bool:
+    """Whether progress can be drawn in place: stderr is a terminal that understands it."""
+    import os
+
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+class PlainProgress:
+    """Progress as one line per event on stderr, for logs and pipes."""
+
+    def __init__(self) -> None:
+        """Start the clock that every line shows."""
+        self._started = time.monotonic()
+
+    def laying_out(self, tier: str, dataset_bytes: int) -> None:
+        """Say that the data set is being written."""
+        self._line(f"{tier}: writing a data set of {format_bytes(dataset_bytes)}")
+
+    def measuring(self, number: int, total: int, point: Point) -> None:
+        """Say which point starts."""
+        self._line(f"point {number} of {total}: {describe_point(point)}")
+
+    def rate(self, text: str) -> None:
+        """Rates are for terminals only: one line every half second would drown a log."""
+
+    def measured(self, point: PointResult) -> None:
+        """Say how a point ended."""
+        self._line(f"  {describe_outcome(point)}")
+
+    def _line(self, text: str) -> None:
+        note(f"[{_clock(time.monotonic() - self._started)}] {text}")
+
+
+class LiveProgress(PlainProgress):
+    """Progress drawn in place: the current point, the elapsed time and fio's current bandwidth; outcomes scroll by."""
+
+    def __init__(self) -> None:
+        """Take over the bottom lines of the terminal until ``close``."""
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        super().__init__()
+        self._console = Console(stderr=True)
+        self._live = Progress(
+            SpinnerColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[rate]}", markup=False),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._live.add_task("checking the tier", rate="")
+        self._live.start()
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._live.stop()
+
+    def rate(self, text: str) -> None:
+        """Show fio's current rates."""
+        self._live.update(self._task, rate=text)
+
+    def laying_out(self, tier: str, dataset_bytes: int) -> None:
+        """Show that the data set is being written."""
+        self._live.update(
+            self._task, description=f"{tier}: writing a data set of {format_bytes(dataset_bytes)}", rate=""
+        )
+
+    def measuring(self, number: int, total: int, point: Point) -> None:
+        """Show which point runs."""
+        self._live.update(self._task, description=f"point {number} of {total}: {describe_point(point)}", rate="")
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[PlainProgress]:
+    """A progress display that suits stderr, closed at the end whatever happens."""
+    if not is_terminal():
+        yield PlainProgress()
+        return
+    live = LiveProgress()
+    try:
+        yield live
+    finally:
+        live.close()
+
+
+def describe_point(point: Point | PointResult) -> str:
+    """A point in words: tier, mix, size and jobs."""
+    jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"
+    return f"{point.tier} {point.mix} {format_bytes(point.io_bytes)} x {jobs}"
+
+
+def describe_outcome(point: PointResult) -> str:
+    """What a point measured, or why it did not, in one line."""
+    if point.status != "ok":
+        return f"{point.status}: {point.reason}"
+    parts = [
+        f"{name} {format_bandwidth(side.bytes_per_s)}, p50 / p99 {describe_latency(side.latency_ns)}"
+        for name, side in (("read", point.read), ("write", point.write))
+        if side is not None
+    ]
+    doubts = ", ".join(caveat.code for caveat in point.warnings)
+    return "; ".join(parts) + (f"  (distrust: {doubts})" if doubts else "")
+
+
+def describe_latency(latency: LatencyNs | None) -> str:
+    """``p50 / p99`` of a direction, or a dash where fio recorded none."""
+    if latency is None or latency.p50 is None or latency.p99 is None:
+        return "-"
+    return f"{format_duration_ns(latency.p50)} / {format_duration_ns(latency.p99)}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes:02d}:{rest:02d}"
+
+
+def print_aligned(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
+) -> None:
+    """Print a table as print_table does on a terminal, and without rich into a pipe.
+
+    Importing rich is a quarter of the run time of a command that only computes, and a pipe needs no wrapping.
+    """
+    if sys.stdout.isatty():
+        print_table(title, columns, rows, right=right)
+        return
+    table = [columns, *rows]
+    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
+    lines = [
+        "   ".join(
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+    rule = "─" * (sum(widths) + 3 * (len(widths) - 1))
+    sys.stdout.write("\n".join([title, "", lines[0], rule, *lines[1:]]) + "\n\n")
+
+
+def print_text(text: str) -> None:
+    """Write lines for a person to stdout, as they are."""
+    sys.stdout.write(text + "\n")
