@@ -1,0 +1,97 @@
+"""``kvbench import``: fio results made elsewhere become a run directory, judged by the same checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvbench.commands.options import (
+    BlockTokensOption,
+    ConnectorOption,
+    JsonOption,
+    KvDtypeOption,
+    ModelOption,
+    TpOption,
+    parse_labels,
+)
+
+if TYPE_CHECKING:
+    from kvbench.formats.fio_import import ImportedPoint
+    from kvbench.results import Use
+
+HELP = "Read fio JSON that was made elsewhere into a run directory and judge it."
+
+
+def import_(
+    files: Annotated[
+        list[str], typer.Argument(metavar="[NAME=]FILE...", help="fio --output-format=json+ or json output.")
+    ],
+    model: ModelOption = None,
+    tp: TpOption = 1,
+    kv_dtype: KvDtypeOption = "auto",
+    block_tokens: BlockTokensOption = 16,
+    connector: ConnectorOption = "logical",
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Run directory. [default: reports/<UTC time>-<tier>]")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Read, judge, write."""
+    from kvbench import console, rundir
+    from kvbench.commands.fio import exit_code, show_run
+    from kvbench.commands.planning import uses_for
+
+    named = [_named(text) for text in files]
+    read = [(name, path, _read(name, path)) for name, path in named]
+    points = [point for _, _, (_, imported) in read for point in imported]
+    uses = _measured_uses(uses_for(model, tp, kv_dtype, block_tokens, connector), points, asked=bool(model))
+    run_dir = rundir.fresh(output, [name for name, _ in named])
+    raw = {f"{name}.json": documents for name, _, (documents, _) in read}
+    result = rundir.save_imported(run_dir, raw, points, uses, parse_labels(label))
+    console.note(f"run directory: {run_dir}")
+    show_run(result, run_dir, as_json=json)
+    return exit_code(result, strict=False)
+
+
+def _named(text: str) -> tuple[str, Path]:
+    name, separator, path = text.partition("=")
+    if separator and path and "/" not in name:
+        return name, Path(path)
+    return Path(text).stem, Path(text)
+
+
+def _read(name: str, path: Path) -> tuple[list[object], list[ImportedPoint]]:
+    from kvbench.errors import InputFileError
+    from kvbench.formats import fio
+    from kvbench.formats.fio_import import imported_points
+
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputFileError(f"{path} cannot be read ({error.strerror}); name a file with fio's JSON output.") from None
+    output = fio.parse(text, str(path))
+    return [fio.redact_json(document) for document in fio.documents(text)[-1:]], imported_points(
+        output, name, path.name
+    )
+
+
+def _measured_uses(uses: tuple[Use, ...], points: list[ImportedPoint], *, asked: bool) -> tuple[Use, ...]:
+    """The uses whose I/O size the files measured; what is missing is said, and is an error when it was asked for."""
+    from kvbench import console
+    from kvbench.errors import UsageError
+    from kvbench.units import format_count
+
+    sizes = {imported.point.io_bytes for imported in points}
+    missing = [use for use in uses if use.io_bytes not in sizes]
+    text = "; ".join(f"{use.model} makes I/O of {format_count(use.io_bytes)} bytes" for use in missing)
+    measured = ", ".join(format_count(size) for size in sorted(sizes))
+    if missing and asked:
+        raise UsageError(f"{text}, and the files measured {measured} bytes; name another --model or --tp.")
+    if missing:
+        console.note(f"left out: {text} (the files measured {measured} bytes)")
+    return tuple(use for use in uses if use.io_bytes in sizes)

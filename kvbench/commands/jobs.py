@@ -1,0 +1,70 @@
+"""``kvbench jobs``: the fio job file, without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvbench.commands.options import (
+    AccessOption,
+    BlockTokensOption,
+    ConnectorOption,
+    DatasetOption,
+    KvDtypeOption,
+    MixOption,
+    ModelOption,
+    NumjobsOption,
+    PublishedOption,
+    ReadShareOption,
+    RuntimeOption,
+    TpOption,
+)
+
+HELP = "Print the fio job file for a tier, without running it."
+
+
+def jobs(
+    tier: Annotated[str, typer.Option("--tier", metavar="T", help="The directory that the job would measure.")],
+    model: ModelOption = None,
+    tp: TpOption = 1,
+    kv_dtype: KvDtypeOption = "auto",
+    block_tokens: BlockTokensOption = 16,
+    connector: ConnectorOption = "logical",
+    mix: MixOption = "mixed,read,write",
+    rwmixread: ReadShareOption = 75,
+    numjobs: NumjobsOption = "1,16",
+    runtime: RuntimeOption = 60,
+    dataset: DatasetOption = None,
+    access: AccessOption = "random",
+    published: PublishedOption = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the file here instead.")] = None,
+) -> None:
+    """Load, derive, plan, render."""
+    from kvbench.commands.planning import Request, measurement_for
+    from kvbench.drivers.fio.job import render_points
+    from kvbench.results import write_atomically
+
+    request = Request(
+        [tier],
+        model,
+        tp,
+        kv_dtype,
+        block_tokens,
+        connector,
+        mix,
+        rwmixread,
+        numjobs,
+        runtime,
+        dataset,
+        access,
+        published,
+    )
+    measurement = measurement_for(request)
+    plan = measurement.tiers[0]
+    text = render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(output, text)

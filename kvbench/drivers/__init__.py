@@ -1,0 +1,1 @@
+"""What makes the I/O; every driver writes the same histogram file."""

@@ -1,0 +1,1 @@
+"""The fio driver: job text (job), the process (run), and its output as a point (point)."""

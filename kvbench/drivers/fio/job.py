@@ -1,0 +1,151 @@
+"""fio job files as text, from points and settings (pure).
+
+Sizes are plain byte integers: fio reads ``1MiB`` as 1,000,000 and ``1M`` as 1,048,576 unless told otherwise
+(axboe/fio#1618), so a suffix is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvbench.errors import TierError, UsageError
+from kvbench.plan import Point
+
+Access = Literal["random", "sequential"]
+
+LAYOUT_JOB = "layout"
+LAYOUT_BYTES = 1 << 20
+
+# The study's own data set: 225 MiB for each job (natoscott/benchmarks storage-offload-eval, fio 3.40 job options).
+PUBLISHED_FILE_BYTES = 225 << 20
+
+# fio ends a value at '#' or ';' and expands '$' (fio 3.33 and 3.42), so such a path would silently be another.
+_UNSAFE_IN_PATH = "#;$\"'\\\n\r\t`"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """How the points are measured. ``file_bytes`` is the size of each of the ``files`` data files."""
+
+    files: int
+    file_bytes: int
+    runtime_s: int = 60
+    rwmixread: int = 75
+    access: Access = "random"
+    published: bool = False
+
+    @property
+    def dataset_bytes(self) -> int:
+        """Bytes that are laid out on the tier."""
+        return self.files * self.file_bytes
+
+
+def render_points(points: Sequence[Point], directory: Path, settings: JobSettings) -> str:
+    """The job file that measures ``points`` one after the other, one section and one fio group each."""
+    sections = [_section(point.id, _point_options(point, settings)) for point in points]
+    return "\n".join([_section("global", _global_options(directory, settings)), *sections])
+
+
+def render_layout(directory: Path, settings: JobSettings) -> str:
+    """The job file that writes every data file in full.
+
+    A real write, not ``create_only``: fio's own layout only calls fallocate, and reads of unwritten extents then ran at
+    17 GB/s (fio 3.33 on ext4). ``refill_buffers`` makes the data at rest incompressible.
+    """
+    options = {
+        "directory": fio_path(directory),
+        "direct": 1,
+        "ioengine": "libaio",
+        "iodepth": 1,
+        "thread": 1,
+        "group_reporting": 1,
+        "rw": "write",
+        "bs": LAYOUT_BYTES,
+        "size": settings.file_bytes,
+        "numjobs": settings.files,
+        "filename_format": "kvbench.$jobnum",
+        "refill_buffers": 1,
+        "end_fsync": 1,
+    }
+    return _section(LAYOUT_JOB, options)
+
+
+def data_file_names(files: int) -> list[str]:
+    """Names of the data files, as fio's ``filename_format=kvbench.$jobnum`` makes them."""
+    return [f"kvbench.{number}" for number in range(files)]
+
+
+def fio_path(path: Path) -> str:
+    """``path`` as fio's ``directory`` takes it; TierError where fio's syntax cannot express it."""
+    text = str(path)
+    if any(character in text for character in _UNSAFE_IN_PATH) or text != text.strip():
+        raise TierError(
+            f"fio cannot express the path {text!r} (it holds one of # ; $ ' \" \\ or a blank at its end); "
+            "bind-mount or link the directory under a plain name."
+        )
+    return text.replace(":", "\\:")
+
+
+def _global_options(directory: Path, settings: JobSettings) -> dict[str, object]:
+    options: dict[str, object] = {
+        "directory": fio_path(directory),
+        "direct": 1,
+        "ioengine": "libaio",
+        "iodepth": 1,
+        "runtime": settings.runtime_s,
+        "time_based": 1,
+        "group_reporting": 1,
+        # Without it fio's JSON has completion latency only, which misses the time inside io_submit: on a FUSE mount
+        # that reads 10 us instead of 100 ms (fio 3.33 on ceph-fuse).
+        "lat_percentiles": 1,
+    }
+    if settings.published:
+        return options
+    return options | {
+        # Threads die with fio; forked jobs outlive a SIGKILL of their parent (fio 3.33).
+        "thread": 1,
+        # With fio's fixed seed every point would read the same offsets in the same order: a gift to a server cache.
+        "randrepeat": 0,
+        "scramble_buffers": 1,
+    }
+
+
+def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
+    options: dict[str, object] = {"rw": _rw(point, settings)}
+    if point.mix == "mixed":
+        options["rwmixread"] = settings.rwmixread
+    blocks_per_file = settings.file_bytes // point.io_bytes
+    if blocks_per_file < 1:
+        raise UsageError(
+            f"the data set gives each file {settings.file_bytes} bytes, less than one block of {point.io_bytes}; "
+            f"use --dataset {point.io_bytes * settings.files} or more, or fewer --numjobs."
+        )
+    own_file = settings.published or point.numjobs == settings.files
+    options |= {
+        "bs": point.io_bytes,
+        "size": blocks_per_file * point.io_bytes * (1 if own_file else settings.files),
+        "numjobs": point.numjobs,
+        "stonewall": None,
+    }
+    if own_file:
+        return options | {"filename_format": "kvbench.$jobnum"}
+    # Fewer jobs than files: each job roams over all of them, so that every job count covers the whole data set.
+    return options | {
+        "file_service_type": "random",
+        "filename": ":".join(data_file_names(settings.files)),
+    }
+
+
+def _rw(point: Point, settings: JobSettings) -> str:
+    if point.mix == "mixed":
+        return "randrw"
+    sequential = settings.access == "sequential" or settings.published
+    return point.mix if sequential else f"rand{point.mix}"
+
+
+def _section(name: str, options: dict[str, object]) -> str:
+    lines = [key if value is None else f"{key}={value}" for key, value in options.items()]
+    return "\n".join([f"[{name}]", *lines, ""])

@@ -1,0 +1,83 @@
+"""fio's jobs as point results (pure): the same for our own runs and for imported files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+from kvbench.formats.fio import FioDirection, FioJob, FioLatency
+from kvbench.histogram import Histogram
+from kvbench.results import Direction, LatencyNs, LatencySource
+from kvbench.stats import percentile_interval_ns
+
+_NAMED = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
+
+
+def direction_of(fio: FioDirection | None) -> Direction | None:
+    """One direction of a fio job with its percentiles; None when it did no I/O."""
+    if fio is None:
+        return None
+    return Direction(
+        ios=fio.ios,
+        bytes=fio.bytes,
+        iops=_finite(fio.iops),
+        bytes_per_s=_finite(fio.bytes_per_s),
+        latency_ns=None if fio.latency is None else _latency_of(fio.latency),
+    )
+
+
+def histograms_of(job: FioJob) -> dict[str, Histogram]:
+    """The histograms that the job recorded, by direction."""
+    sides = {"read": job.read, "write": job.write}
+    return {
+        name: side.latency.histogram
+        for name, side in sides.items()
+        if side is not None and side.latency is not None and side.latency.histogram is not None
+    }
+
+
+def latency_source_of(job: FioJob) -> LatencySource | None:
+    """Which of fio's latencies the job's percentiles come from."""
+    sides = [side for side in (job.read, job.write) if side is not None and side.latency is not None]
+    return next((side.latency.source for side in sides if side.latency is not None), None)
+
+
+def failed_ios(job: FioJob) -> int:
+    """Operations that fio counted but whose latency it did not record: they failed (fio 3.33, total_ios - lat_ns.N)."""
+    sides = [side for side in (job.read, job.write) if side is not None and side.latency is not None]
+    return sum(max(0, side.ios - side.latency.samples) for side in sides if side.latency is not None)
+
+
+def failure_of(job: FioJob, preamble: Sequence[str] = ()) -> str | None:
+    """Why the job's numbers must not be used, or None. fio's exit code is not asked: 256 failed jobs give 0."""
+    if job.error:
+        # fio reports -1 as an unsigned number when an engine has no errno.
+        known = 0 < job.error < 4096
+        text = os.strerror(job.error) if known else "an error of its I/O engine"
+        said = next((line for line in preamble if line.startswith("fio:")), "")
+        return f"fio reports {text}{f' (error {job.error})' if known else ''}{f': {said}' if said else ''}"
+    if job.read is None and job.write is None:
+        said = next((line for line in preamble if line.startswith("fio:")), "")
+        return f"fio did no I/O{f': {said}' if said else ''}"
+    return None
+
+
+def asked(options: Mapping[str, str], name: str) -> int | None:
+    """A whole-number option of the job, or None when it is absent or not a plain number."""
+    text = options.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _latency_of(latency: FioLatency) -> LatencyNs:
+    base = LatencyNs(mean=_finite(latency.mean_ns), min=latency.min_ns, max=latency.max_ns)
+    if latency.histogram is None:
+        named = {name: latency.percentiles_ns.get(percent) for name, percent in _NAMED.items()}
+        return LatencyNs(mean=base.mean, min=base.min, max=base.max, **named)
+    named = {name: latency.histogram.percentile(percent) for name, percent in _NAMED.items()}
+    low, high = percentile_interval_ns(latency.histogram, 99)
+    return LatencyNs(mean=base.mean, min=base.min, max=base.max, **named, p99_low=low, p99_high=high)
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else 0.0

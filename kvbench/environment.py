@@ -1,0 +1,104 @@
+"""Where a run happened: host, kernel, versions, processors, memory, load and CPU steal."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Jiffies since boot: all, and those that the hypervisor gave to others."""
+
+    total: int
+    steal: int
+
+
+def collect(fio_version: str | None) -> dict[str, str | int | float | None]:
+    """The environment of this process, for the result file; it holds no secret."""
+    return {
+        "kvbench": __version__,
+        "fio": fio_version,
+        "python": platform.python_version(),
+        "host": socket.gethostname(),
+        "system": _os_name(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": _cpu_name(),
+        "cpus": os.cpu_count(),
+        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": memory_bytes(),
+        "load_1m": load_1m(),
+        "container": _container(),
+    }
+
+
+def memory_bytes() -> int | None:
+    """Physical memory of the host, or None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def load_1m() -> float | None:
+    """Load average of the last minute."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
+def cpu_times() -> CpuTimes | None:
+    """CPU time so far, from the first line of /proc/stat (proc(5): the eighth number is steal)."""
+    source = Path("/proc/stat")
+    if not source.exists():
+        return None
+    numbers = [int(field) for field in source.read_text().split("\n", 1)[0].split()[1:9]]
+    return CpuTimes(total=sum(numbers), steal=numbers[7] if len(numbers) > 7 else 0)
+
+
+def steal_percent(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
+    """Share of CPU time that the hypervisor took between two readings, in percent, or None."""
+    if before is None or after is None or after.total <= before.total:
+        return None
+    return round(100 * (after.steal - before.steal) / (after.total - before.total), 1)
+
+
+def aio_slots_free() -> int | None:
+    """How many libaio events may still be set up on this host (fs.aio-max-nr less aio-nr), or None."""
+    folder = Path("/proc/sys/fs")
+    try:
+        return int((folder / "aio-max-nr").read_text()) - int((folder / "aio-nr").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _os_name() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return platform.system()
+
+
+def _cpu_name() -> str | None:
+    source = Path("/proc/cpuinfo")
+    if not source.exists():
+        return platform.processor() or None
+    for line in source.read_text(errors="replace").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or None
+
+
+def _container() -> str | None:
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return "container"
+    return None

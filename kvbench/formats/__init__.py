@@ -1,0 +1,1 @@
+"""Foreign results, each read once into a neutral record."""

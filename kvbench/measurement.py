@@ -1,0 +1,91 @@
+"""What a run is going to measure, written down before it starts so that a killed run can be resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.drivers.fio.job import PUBLISHED_FILE_BYTES, Access, JobSettings
+from kvbench.errors import ResultFileError, UsageError
+from kvbench.plan import Point
+from kvbench.results import Use, write_atomically
+from kvbench.tiers import directory
+from kvbench.tiers.directory import DirectoryTier
+from kvbench.units import format_bytes
+
+MEASUREMENT_NAME = "measurement.json"
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlan:
+    """One tier of the run: its name, the target as the user gave it, and how it is measured."""
+
+    name: str
+    target: str
+    settings: JobSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Everything that a run needs to know, and nothing that it finds out."""
+
+    tiers: tuple[TierPlan, ...]
+    uses: tuple[Use, ...]
+    points: tuple[Point, ...]
+
+
+def plan_tier(
+    tier: DirectoryTier,
+    target: str,
+    numjobs: Sequence[int],
+    io_bytes: Sequence[int],
+    *,
+    dataset_bytes: int | None,
+    runtime_s: int,
+    rwmixread: int,
+    access: Access,
+    published: bool,
+) -> TierPlan:
+    """How ``tier`` is measured: one data file for each job of the largest job count, in whole MiB."""
+    files = max(numjobs)
+    if published:
+        file_bytes = PUBLISHED_FILE_BYTES if dataset_bytes is None else dataset_bytes // files
+    else:
+        wanted = directory.default_dataset_bytes(tier) if dataset_bytes is None else dataset_bytes
+        file_bytes = wanted // files // _MIB * _MIB
+    largest = max(io_bytes)
+    if file_bytes < largest:
+        least = -(-largest // _MIB) * _MIB * files
+        raise UsageError(
+            f"a data set of {format_bytes(files * file_bytes)} gives each of {files} jobs less than one block of "
+            f"{format_bytes(largest)}; use --dataset {least} ({format_bytes(least)}) or more, or fewer --numjobs."
+        )
+    return TierPlan(tier.name, target, JobSettings(files, file_bytes, runtime_s, rwmixread, access, published))
+
+
+def save(measurement: Measurement, run_dir: Path) -> None:
+    """Write RUN_DIR/measurement.json."""
+    from pydantic import TypeAdapter
+
+    text = TypeAdapter(Measurement).dump_json(measurement, indent=1).decode()
+    write_atomically(run_dir / MEASUREMENT_NAME, text + "\n")
+
+
+def load(run_dir: Path) -> Measurement:
+    """The measurement that a run directory was started with; ResultFileError when it is missing or damaged."""
+    from pydantic import TypeAdapter, ValidationError
+
+    path = run_dir / MEASUREMENT_NAME
+    try:
+        return TypeAdapter(Measurement).validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ResultFileError(
+            f"{path} does not exist, so there is nothing to resume; start without --resume."
+        ) from None
+    except (OSError, ValueError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise ResultFileError(f"{path} is damaged ({first}); start a new run with another -o.") from None

@@ -1,0 +1,68 @@
+"""uses x tiers x mixes x jobs -> the points to measure, each once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvbench.connectors import Stored
+from kvbench.layout.sized import SizedModel
+from kvbench.results import Mix, Use
+
+MIXES: tuple[Mix, ...] = ("mixed", "read", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measurement to make. It knows a tier and an I/O, and no model."""
+
+    id: str
+    tier: str
+    driver: str
+    io_bytes: int
+    mix: Mix
+    numjobs: int
+
+
+def uses_of(sized: SizedModel, stored: Stored) -> list[Use]:
+    """One Use per distinct unit size that the connector stores for the model."""
+    sizes = dict.fromkeys(group.padded_bytes for group in stored.groups)
+    return [
+        Use(
+            model=sized.model,
+            tp=sized.tp,
+            kv_dtype=sized.kv_dtype,
+            connector=stored.connector,
+            engine_version=stored.engine_version,
+            io_bytes=size,
+            block_tokens=stored.block_tokens,
+            units_per_block=sum(1 for group in stored.groups if group.padded_bytes == size),
+            parallelism_per_request=stored.parallelism_per_request,
+        )
+        for size in sizes
+    ]
+
+
+def points_for(
+    uses: Iterable[Use], tiers: Sequence[str], mixes: Sequence[Mix], numjobs: Sequence[int], driver: str = "fio"
+) -> tuple[Point, ...]:
+    """All points, grouped by tier and then by I/O size; uses with the same size share a point."""
+    sizes = list(dict.fromkeys(use.io_bytes for use in uses))
+    return tuple(
+        Point(point_id(tier, size, mix, jobs), tier, driver, size, mix, jobs)
+        for tier in tiers
+        for size in sizes
+        for mix in mixes
+        for jobs in numjobs
+    )
+
+
+def point_id(tier: str, io_bytes: int, mix: Mix, numjobs: int) -> str:
+    """The id of a point; it is also fio's job name and a file name, so it is plain ASCII."""
+    return f"{slug(tier)}-{io_bytes}-{mix}-j{numjobs}"
+
+
+def slug(text: str) -> str:
+    """``text`` with everything but letters, digits, dot and underscore turned into dashes."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "tier"

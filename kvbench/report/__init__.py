@@ -1,0 +1,1 @@
+"""What people read: tables as data, then as text, Markdown or HTML."""

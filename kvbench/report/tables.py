@@ -1,0 +1,129 @@
+"""Tables as plain text cells (pure), so that terminal, Markdown and HTML show the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvbench.results import Caveat, PointResult, RunResult
+from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, column heads and rows of text; ``right`` numbers the columns that hold numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[int, ...] = ()
+
+
+def models_table(run: RunResult) -> Table:
+    """How big a block of each model is and what I/O that makes."""
+    rows = [
+        (
+            use.model,
+            str(use.tp),
+            use.kv_dtype,
+            f"{use.block_tokens} tokens",
+            format_bytes(use.io_bytes * use.units_per_block),
+            f"{format_count(use.io_bytes)} B" + (f" x {use.units_per_block}" if use.units_per_block > 1 else ""),
+            use.connector,
+        )
+        for use in run.uses
+    ]
+    return Table(
+        "KV blocks", ("model", "TP", "KV dtype", "block", "on storage", "one I/O", "connector"), tuple(rows), (1, 4, 5)
+    )
+
+
+def points_table(run: RunResult) -> Table:
+    """Every direction of every point: rate, bandwidth and latency, with the codes of its warnings."""
+    rows = [row for point in run.points for row in _point_rows(point)]
+    columns = ("tier", "I/O", "mix", "jobs", "", "IO/s", "bandwidth", "p50", "p99", "p99 95 % interval", "distrust")
+    return Table("Measured", columns, tuple(rows), (1, 3, 5, 6, 7, 8, 9))
+
+
+def warnings_table(run: RunResult) -> Table:
+    """Every warning with its numbers and what to do, one row for each kind and point."""
+    rows = [
+        (point.id, caveat.code, caveat.message, caveat.hint) for point in run.points for caveat in point.warnings
+    ] + [
+        (point.id, point.status, point.reason or "", "see the point's folder")
+        for point in run.points
+        if point.status != "ok"
+    ]
+    return Table("Reasons to distrust a number", ("point", "code", "what was seen", "what to do"), tuple(rows))
+
+
+def warnings_summary(run: RunResult) -> Table:
+    """The same warnings by kind: how many points carry it, the first one's words, and what to do."""
+    by_code: dict[str, list[Caveat]] = {}
+    for point in run.points:
+        for caveat in point.warnings:
+            by_code.setdefault(caveat.code, []).append(caveat)
+    total = len(run.points)
+    rows = [(code, f"{len(found)} of {total}", found[0].message, found[0].hint) for code, found in by_code.items()]
+    failed = [point for point in run.points if point.status != "ok"]
+    rows += [(point.status, point.id, point.reason or "", "measure it again with --resume") for point in failed]
+    return Table("Reasons to distrust a number", ("code", "points", "what was seen, first", "what to do"), tuple(rows))
+
+
+def markdown(tables: Sequence[Table], heading: str) -> str:
+    """The tables as GitHub-flavoured Markdown under one heading; empty tables are left out."""
+    parts = [f"# {_cell(heading)}", ""]
+    for table in tables:
+        if table.rows:
+            parts += [f"## {_cell(table.title)}", "", *_markdown_table(table), ""]
+    return "\n".join(parts)
+
+
+def _point_rows(point: PointResult) -> list[tuple[str, ...]]:
+    head = (point.tier, format_bytes(point.io_bytes), point.mix, str(point.numjobs))
+    doubts = ", ".join(caveat.code for caveat in point.warnings)
+    if point.status != "ok":
+        return [(*head, point.status, "-", "-", "-", "-", "-", point.reason or "")]
+    rows: list[tuple[str, ...]] = []
+    for name, side in (("read", point.read), ("write", point.write)):
+        if side is None:
+            continue
+        latency = side.latency_ns
+        rows.append(
+            (
+                *head,
+                name,
+                f"{side.iops:,.0f}" if side.iops >= 10 else f"{side.iops:.1f}",
+                format_bandwidth(side.bytes_per_s),
+                _duration(latency.p50 if latency else None),
+                _duration(latency.p99 if latency else None),
+                _interval(latency.p99_low, latency.p99_high) if latency else "-",
+                doubts,
+            )
+        )
+    return rows
+
+
+def _duration(latency_ns: int | None) -> str:
+    return "-" if latency_ns is None else format_duration_ns(latency_ns)
+
+
+def _interval(low: int | None, high: int | None) -> str:
+    if low is None and high is None:
+        return "-"
+    return f"{_duration(low) if low is not None else '?'} to {_duration(high) if high is not None else '?'}"
+
+
+def _markdown_table(table: Table) -> list[str]:
+    rule = ["---:" if index in table.right else "---" for index in range(len(table.columns))]
+    return [_markdown_row(row) for row in (table.columns, tuple(rule), *table.rows)]
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    # Names come from users: keep them from ending a cell, opening a tag, or starting emphasis or code.
+    escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
+    return " ".join(escaped.replace("*", "\\*").replace("[", "\\[").split())

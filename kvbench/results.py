@@ -1,0 +1,234 @@
+"""The result file: what a run measured, under which conditions, and what to distrust. It is the public API.
+
+Schema history (a change of meaning raises the number; a new field with a default does not):
+
+    version  since  change
+    1        0.1.0  first
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kvbench.errors import ResultFileError
+from kvbench.histogram import Histogram
+
+SCHEMA_VERSION = 1
+RESULT_NAME = "result.json"
+
+Mix = Literal["read", "write", "mixed"]
+Status = Literal["ok", "failed", "skipped", "interrupted"]
+LatencySource = Literal["lat", "clat"]
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyNs:
+    """Latency of one direction in ns; ``p99_low``/``p99_high`` are the 95 % interval, None where samples cannot say."""
+
+    mean: float | None = None
+    min: int | None = None
+    max: int | None = None
+    p50: int | None = None
+    p90: int | None = None
+    p95: int | None = None
+    p99: int | None = None
+    p99_9: int | None = None
+    p99_low: int | None = None
+    p99_high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What one direction did: operations, bytes, rates per second, and latency (None when it was not recorded)."""
+
+    ios: int
+    bytes: int
+    iops: float
+    bytes_per_s: float
+    latency_ns: LatencyNs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """A reason to distrust a number: ``code`` for programs, text for people, and the numbers themselves."""
+
+    code: str
+    message: str
+    hint: str
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results)."""
+
+    ioengine: str | None = None
+    direct: bool | None = None
+    iodepth: int | None = None
+    iodepth_reached: bool | None = None
+    rwmixread: int | None = None
+    requested_runtime_s: float | None = None
+    dataset_bytes: int | None = None
+    memory_bytes: int | None = None
+    filesystem: str | None = None
+    cached_fraction: float | None = None
+    device_read_bytes: int | None = None
+    device_written_bytes: int | None = None
+    failed_ios: int | None = None
+    load_1m: float | None = None
+    cpu_steal_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PointResult:
+    """One measured point. ``reason`` says why it is not ok; ``histogram`` is a file name inside the run directory."""
+
+    id: str
+    job: str
+    source: str
+    tier: str
+    driver: str
+    io_bytes: int
+    mix: Mix
+    numjobs: int
+    clients: tuple[str, ...] = ()
+    runtime_s: float | None = None
+    latency_source: LatencySource | None = None
+    status: Status = "ok"
+    reason: str | None = None
+    histogram: str | None = None
+    read: Direction | None = None
+    write: Direction | None = None
+    warnings: tuple[Caveat, ...] = ()
+    conditions: Conditions = Conditions()
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A model and the I/O that its connector makes: ``units_per_block`` units of ``io_bytes`` per ``block_tokens``."""
+
+    model: str
+    tp: int
+    kv_dtype: str
+    connector: str
+    engine_version: str | None
+    io_bytes: int
+    block_tokens: int
+    units_per_block: int = 1
+    parallelism_per_request: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Everything a run found out; ``environment`` and ``labels`` are provenance, never read by a computation."""
+
+    created: str
+    uses: tuple[Use, ...] = ()
+    points: tuple[PointResult, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    def with_point(self, point: PointResult) -> RunResult:
+        """The same run with ``point`` in place of an earlier one of the same id, else appended."""
+        kept = [point if old.id == point.id else old for old in self.points]
+        if not any(old.id == point.id for old in self.points):
+            kept.append(point)
+        return replace(self, points=tuple(kept))
+
+    def point(self, point_id: str) -> PointResult | None:
+        """The point with that id, or None."""
+        return next((point for point in self.points if point.id == point_id), None)
+
+
+def save(result: RunResult, run_dir: Path) -> None:
+    """Write RUN_DIR/result.json atomically: a reader, or a killed run, sees the old file or the new one."""
+    write_atomically(run_dir / RESULT_NAME, json.dumps(to_json(result), indent=1, allow_nan=False) + "\n")
+
+
+def to_json(result: RunResult) -> dict[str, Any]:
+    """The run as plain JSON data, schema_version first."""
+    from pydantic import TypeAdapter
+
+    data = TypeAdapter(RunResult).dump_python(result, mode="json")
+    return {"schema_version": data.pop("schema_version"), **data}
+
+
+def load(run_dir: Path) -> RunResult:
+    """The run saved in ``run_dir``; ResultFileError for a missing, damaged or newer file."""
+    from pydantic import TypeAdapter, ValidationError
+
+    path = run_dir / RESULT_NAME if run_dir.is_dir() else run_dir
+    data = _read_object(path)
+    version = data.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ResultFileError(f"{path} has no schema_version, so kvbench did not write it; name a run directory.")
+    if version > SCHEMA_VERSION:
+        raise ResultFileError(
+            f"{path} was written by a newer kvbench (schema {version}, this one reads up to {SCHEMA_VERSION}); "
+            "update kvbench to read it."
+        )
+    try:
+        return TypeAdapter(RunResult).validate_python(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ResultFileError(f"{path} is damaged at {where}: {first['msg']}; restore it or measure again.") from None
+
+
+def save_histograms(run_dir: Path, name: str, histograms: Mapping[str, Histogram]) -> None:
+    """Write ``{"unit": "ns", "<direction>": {"<latency_ns>": count}}``, the format that all drivers share."""
+    content: dict[str, object] = {"unit": "ns"}
+    content |= {direction: {str(ns): n for ns, n in histogram.bins} for direction, histogram in histograms.items()}
+    write_atomically(run_dir / name, json.dumps(content) + "\n")
+
+
+def load_histogram(run_dir: Path, point: PointResult, direction: str) -> Histogram | None:
+    """The latency histogram of one direction of a point, or None when it was not recorded or the file is gone."""
+    if point.histogram is None or not (run_dir / point.histogram).is_file():
+        return None
+    data = _read_object(run_dir / point.histogram)
+    bins = data.get(direction)
+    if not isinstance(bins, dict) or not bins:
+        return None
+    try:
+        return Histogram.from_counts({int(ns): int(count) for ns, count in bins.items()})
+    except (TypeError, ValueError):
+        raise ResultFileError(f"{run_dir / point.histogram} is damaged; measure the point again.") from None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace ``path`` in one step; a failed write leaves the old content in place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultFileError(
+            f"{path} does not exist; name a run directory that 'kvbench fio' or 'kvbench import' wrote."
+        ) from None
+    except OSError as error:
+        raise ResultFileError(f"{path} cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise ResultFileError(f"{path} is not complete JSON ({error}); restore it or measure again.") from None
+    if not isinstance(data, dict):
+        raise ResultFileError(f"{path} holds no JSON object; name a run directory.")
+    return data

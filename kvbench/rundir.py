@@ -1,0 +1,145 @@
+"""Run directories: a fresh one for a new run, the right one to resume, the newest one to judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kvbench import __version__, environment, measurement, results
+from kvbench.errors import UsageError
+from kvbench.formats.fio_import import ImportedPoint
+from kvbench.measurement import Measurement
+from kvbench.plan import slug
+from kvbench.report import tables
+from kvbench.results import RunResult, Use
+
+REPORTS = Path("reports")
+SUMMARY_NAME = "summary.md"
+IMPORTED_FOLDER = "imported"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run directory, what is to be measured in it, and what has been measured so far."""
+
+    path: Path
+    measurement: Measurement
+    result: RunResult
+
+
+def fresh(output: Path | None, tiers: Sequence[str]) -> Path:
+    """An empty directory for a new run: ``output``, else reports/<UTC time>-<tier>; a used one is never reused."""
+    if output is None:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        output = REPORTS / "-".join([stamp, *map(slug, tiers)])
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UsageError(f"{output} is not empty; name another -o, or continue that run with --resume.")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        probe = output / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"the run directory {output} cannot be written ({error.strerror}); name another -o.") from None
+    return output.resolve()
+
+
+def newest() -> Path | None:
+    """The run directory below reports/ that was written last, or None."""
+    found = [path.parent for path in REPORTS.glob(f"*/{results.RESULT_NAME}")]
+    return max(found, key=lambda path: (path / results.RESULT_NAME).stat().st_mtime, default=None)
+
+
+def to_resume(output: Path | None) -> Path:
+    """The run directory to continue: ``output``, else the newest one; UsageError when there is none."""
+    if output is None:
+        started = [path.parent for path in REPORTS.glob(f"*/{measurement.MEASUREMENT_NAME}")]
+        output = max(started, key=lambda path: path.stat().st_mtime, default=None)
+    if output is None:
+        raise UsageError(f"there is no run below {REPORTS}/ to resume; name it with -o.")
+    return output.resolve()
+
+
+def open_run(
+    output: Path | None, wanted: Measurement | None, *, resume: bool, fio_version: str, labels: Mapping[str, str]
+) -> OpenRun:
+    """A run directory ready to be filled: a fresh one for ``wanted``, or with ``resume`` the one that was begun."""
+    if resume:
+        return _resumed(_to_resume(output), wanted)
+    if wanted is None:
+        raise UsageError("there is nothing to measure; name a tier.")
+    run_dir = fresh(output, [plan.name for plan in wanted.tiers])
+    result = RunResult(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        uses=wanted.uses,
+        labels=dict(labels),
+        environment=environment.collect(fio_version),
+    )
+    results.save(result, run_dir)
+    measurement.save(wanted, run_dir)
+    return OpenRun(run_dir, wanted, result)
+
+
+def save_imported(
+    run_dir: Path,
+    raw: Mapping[str, object],
+    imported: Sequence[ImportedPoint],
+    uses: tuple[Use, ...],
+    labels: Mapping[str, str],
+) -> RunResult:
+    """Write a run that was measured elsewhere: its raw documents (secrets removed), histograms, result and summary."""
+    for name, documents in raw.items():
+        results.write_atomically(run_dir / IMPORTED_FOLDER / name, json.dumps(documents, indent=1) + "\n")
+    result = RunResult(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        uses=uses,
+        labels=dict(labels),
+        environment={"kvbench": __version__, "measured_elsewhere": True},
+    )
+    for item in imported:
+        point = item.point
+        if item.histograms:
+            point = replace(point, histogram=f"{IMPORTED_FOLDER}/{point.id}.histogram.json")
+            results.save_histograms(run_dir, f"{IMPORTED_FOLDER}/{point.id}.histogram.json", item.histograms)
+        result = result.with_point(point)
+    results.save(result, run_dir)
+    write_summary(run_dir)
+    return result
+
+
+def write_summary(run_dir: Path) -> None:
+    """Write RUN_DIR/summary.md from the saved result."""
+    result = results.load(run_dir)
+    shown = (tables.models_table(result), tables.points_table(result), tables.warnings_table(result))
+    results.write_atomically(run_dir / SUMMARY_NAME, tables.markdown(shown, f"kvbench run {run_dir.name}"))
+
+
+def _to_resume(output: Path | None) -> Path:
+    if output is None:
+        started = [path.parent for path in REPORTS.glob(f"*/{measurement.MEASUREMENT_NAME}")]
+        output = max(started, key=lambda path: path.stat().st_mtime, default=None)
+    if output is None:
+        raise UsageError(f"there is no run below {REPORTS}/ to resume; name it with -o.")
+    return output.resolve()
+
+
+def _resumed(run_dir: Path, wanted: Measurement | None) -> OpenRun:
+    saved = measurement.load(run_dir)
+    if wanted is not None and not _same(saved, wanted):
+        raise UsageError(f"{run_dir} was started with other options; repeat those, or give only -o and --resume.")
+    return OpenRun(run_dir, saved, results.load(run_dir))
+
+
+def _same(saved: Measurement, wanted: Measurement) -> bool:
+    # The default data set follows the free space, which has changed since: the saved one counts.
+    def key(plan: Measurement) -> object:
+        tiers = [
+            (tier.name, tier.target, tier.settings.runtime_s, tier.settings.rwmixread, tier.settings.access)
+            for tier in plan.tiers
+        ]
+        return tiers, plan.uses, plan.points
+
+    return key(saved) == key(wanted)

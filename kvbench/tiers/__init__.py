@@ -1,0 +1,1 @@
+"""What a tier is: probing it, working in it safely, and leaving nothing behind."""

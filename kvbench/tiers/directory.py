@@ -1,0 +1,172 @@
+"""A directory as a tier: checked before anything is written, worked in below a marked sub-directory, left as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.errors import TierError
+from kvbench.tiers.guard import MARKER_NAME, Guard, processes_with, remove_marked
+from kvbench.tiers.mounts import Mount, device_model, device_name, mount_of
+from kvbench.tiers.pagecache import direct_write_error
+from kvbench.units import format_bytes
+
+WORK_PREFIX = "kvbench-"
+
+DEFAULT_DATASET_BYTES = 4 << 30
+_SMALLEST_MARGIN_BYTES = 64 << 20
+
+# File systems that keep file data in memory: O_DIRECT succeeds there on current kernels and proves nothing.
+MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryTier:
+    """A directory that passed the checks; ``path`` is resolved, ``free_bytes`` is what this user may still write."""
+
+    name: str
+    path: Path
+    mount: Mount | None
+    free_bytes: int
+
+    def facts(self) -> dict[str, str | int | None]:
+        """What the tier is, for the result file."""
+        mount = self.mount
+        numbers = mount.device_numbers if mount else ""
+        return {
+            "path": str(self.path),
+            "filesystem": mount.filesystem if mount else None,
+            "mount_point": mount.mount_point if mount else None,
+            "mount_source": mount.source if mount else None,
+            "mount_options": mount.options if mount else None,
+            "device": device_name(numbers) if mount else None,
+            "device_model": device_model(numbers) if mount else None,
+            "free_bytes": self.free_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The marked sub-directory of a tier that this run owns, and the token that its child processes carry."""
+
+    path: Path
+    token: str
+
+
+def inspect(name: str, target: str) -> DirectoryTier:
+    """The directory ``target`` as a tier; TierError with the next step when it cannot be measured."""
+    if "://" in target or target == "dram":
+        raise TierError(f"tier {target!r} is not a directory; this version of kvbench measures directories.")
+    path = Path(target).expanduser()
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise TierError(f"the tier directory {path} does not exist; create it or name another.") from None
+    except OSError as error:
+        raise TierError(
+            f"the tier {path} cannot be used ({error.strerror}); check the mount and your rights."
+        ) from None
+    if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
+        raise TierError(
+            f"{path} is a device; this version of kvbench measures directories only and writes to no device."
+        )
+    if not stat.S_ISDIR(mode):
+        raise TierError(f"{path} is not a directory; name a directory on the tier.")
+    path = path.resolve()
+    space = os.statvfs(path)
+    return DirectoryTier(name, path, mount_of(path), space.f_bavail * space.f_frsize)
+
+
+def default_dataset_bytes(tier: DirectoryTier) -> int:
+    """4 GiB or a quarter of the free space, whichever is less, in whole MiB."""
+    return min(DEFAULT_DATASET_BYTES, tier.free_bytes // 4) >> 20 << 20
+
+
+def require_space(tier: DirectoryTier, dataset_bytes: int) -> None:
+    """TierError unless the data set fits with a margin that leaves the file system usable."""
+    needed = dataset_bytes + max(_SMALLEST_MARGIN_BYTES, dataset_bytes // 20)
+    if needed > tier.free_bytes:
+        raise TierError(
+            f"{tier.path} has {format_bytes(tier.free_bytes)} free and the data set needs {format_bytes(needed)} "
+            "(with a margin of 5 %, at least 64 MiB); free some space or use a smaller --dataset."
+        )
+
+
+@contextmanager
+def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
+    """A fresh marked sub-directory of the tier, removed at the end whatever happens, also after SIGKILL (see guard)."""
+    remove_leftovers(tier.path)
+    token = secrets.token_hex(8)
+    path = tier.path / f"{WORK_PREFIX}{token}"
+    try:
+        path.mkdir(mode=0o700)
+        (path / MARKER_NAME).write_text(json.dumps({**_here(), "pid": os.getpid(), "token": token}))
+    except OSError as error:
+        raise TierError(
+            f"cannot create a sub-directory in {tier.path} ({error.strerror}); "
+            "mount it read-write and give this user the right to write."
+        ) from None
+    guard = Guard(token, path)
+    try:
+        yield Workspace(path, token)
+    finally:
+        guard.release()
+
+
+def remove_leftovers(directory: Path) -> list[Path]:
+    """Remove what a kvbench that is dead left here; work of another host or of a living process stays."""
+    removed = []
+    for path in sorted(directory.glob(f"{WORK_PREFIX}*")):
+        if _is_abandoned(path):
+            remove_marked(path)
+            removed.append(path)
+    return removed
+
+
+def require_direct_io(tier: DirectoryTier, space: Workspace, sizes: list[int]) -> None:
+    """TierError unless O_DIRECT takes every I/O size here; nothing is ever measured through the page cache silently."""
+    for size in sizes:
+        number = direct_write_error(space.path / "probe", size)
+        if number is None:
+            continue
+        kind = tier.mount.filesystem if tier.mount else "unknown"
+        if size % 512 or size % 4096:
+            raise TierError(
+                f"{tier.path} ({kind}) refuses O_DIRECT with {size} bytes ({os.strerror(number)}): "
+                "not a multiple of its sector size; choose a model, TP or block size whose unit is."
+            )
+        raise TierError(
+            f"{tier.path} ({kind}) refuses O_DIRECT ({os.strerror(number)}), so its page cache would be measured "
+            "instead of the tier; name a directory on a file system that supports O_DIRECT."
+        )
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        owner = json.loads((path / MARKER_NAME).read_text())
+        if {key: owner[key] for key in _here()} != _here():
+            return False
+        return not Path(f"/proc/{int(owner['pid'])}").exists() and not processes_with(str(owner["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _here() -> dict[str, str]:
+    # Two containers of one pod share host name and boot, not process ids; only the namespace tells them apart.
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    return {
+        "host": socket.gethostname(),
+        "boot": boot.read_text().strip() if boot.exists() else "",
+        "pid_namespace": namespace,
+    }

@@ -1,0 +1,103 @@
+"""Which file system and device a path lives on, from /proc/self/mountinfo and /sys (Linux)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+# Options that carry credentials on some file systems (cifs, ceph, s3fs).
+_SECRET_OPTION = re.compile(r"\b([A-Za-z_]*(?:key|secret|token|pass)[A-Za-z_]*)=[^,]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mount: where, what type, from which source, with which options (credentials removed), on which device."""
+
+    mount_point: str
+    filesystem: str
+    source: str
+    options: str
+    device_numbers: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCounters:
+    """Bytes that a block device has read and written since boot."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+def mount_of(path: Path, mountinfo: str | None = None) -> Mount | None:
+    """The mount that holds ``path`` (resolved), or None when the system does not say.
+
+    The last line with the longest matching mount point wins: later mounts hide earlier ones on the same place.
+    """
+    if mountinfo is None:
+        source = Path("/proc/self/mountinfo")
+        if not source.exists():
+            return None
+        mountinfo = source.read_text(errors="replace")
+    best: Mount | None = None
+    for line in mountinfo.splitlines():
+        mount = _parse(line)
+        if mount is None or not path.is_relative_to(mount.mount_point):
+            continue
+        if best is None or len(mount.mount_point) >= len(best.mount_point):
+            best = mount
+    return best
+
+
+def device_name(device_numbers: str, sys_block: Path = Path("/sys/dev/block")) -> str | None:
+    """The kernel's name of a block device such as ``nvme0n1p1``, or None for file systems without one."""
+    link = sys_block / device_numbers
+    return link.resolve().name if link.exists() else None
+
+
+def device_model(device_numbers: str, sys_block: Path = Path("/sys/dev/block")) -> str | None:
+    """The device's model text, from the disk itself or from the disk of a partition, or None."""
+    link = sys_block / device_numbers
+    if not link.exists():
+        return None
+    for folder in (link.resolve(), link.resolve().parent):
+        model = folder / "device" / "model"
+        if model.is_file():
+            return model.read_text(errors="replace").strip() or None
+    return None
+
+
+def device_counters(device_numbers: str, diskstats: str | None = None) -> DeviceCounters | None:
+    """Bytes read and written by the device so far (/proc/diskstats counts 512-byte sectors), or None."""
+    if diskstats is None:
+        source = Path("/proc/diskstats")
+        if not source.exists():
+            return None
+        diskstats = source.read_text()
+    wanted = device_numbers.split(":")
+    for line in diskstats.splitlines():
+        fields = line.split()
+        if fields[:2] == wanted and len(fields) >= 10:
+            return DeviceCounters(read_bytes=int(fields[5]) * 512, written_bytes=int(fields[9]) * 512)
+    return None
+
+
+def _parse(line: str) -> Mount | None:
+    # proc(5): id parent major:minor root mount-point options [optional fields] - type source super-options
+    left, separator, right = line.partition(" - ")
+    fields, tail = left.split(), right.split()
+    if not separator or len(fields) < 6 or len(tail) < 2:
+        return None
+    options = ",".join([fields[5], *tail[2:3]])
+    return Mount(
+        mount_point=_unescape(fields[4]),
+        filesystem=tail[0],
+        source=_unescape(tail[1]),
+        options=_SECRET_OPTION.sub(r"\1=<removed>", options),
+        device_numbers=fields[2],
+    )
+
+
+def _unescape(text: str) -> str:
+    # The kernel writes blanks, tabs, newlines and backslashes as octal.
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
