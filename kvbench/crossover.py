@@ -1,0 +1,334 @@
+"""Restore or recompute: from which context length on a tier beats the GPUs (pure; numpy only).
+
+Two models stand side by side. *Single block* is the published method: the prompt length whose prefill takes as long as
+the p99 of one block. *Request* decides: the time to bring back every block of the prompt with the parallelism that one
+request gets, against the prefill of that prompt.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from kvbench.histogram import Histogram
+from kvbench.prefill.curve import Floats, PrefillCurve
+from kvbench.results import Direction, PointResult, Use
+
+SingleKind = Literal["from", "below-range", "above-range"]
+RequestKind = Literal["always", "from", "never", "unknown"]
+Verdict = Literal["viable", "not viable", "cannot say"]
+
+DEFAULT_TARGET_TOKENS = 32 * 1024
+PUBLISHED_JOBS = 16
+
+_REPLICATES = 200
+_GRID = 256
+_CONFIDENCE = 0.95
+_SEED = 20260102
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The read side of one point: what restoring from a tier costs at that load."""
+
+    point: PointResult
+    read: Direction
+    histogram: Histogram | None
+
+
+@dataclass(frozen=True, slots=True)
+class SingleBlock:
+    """The published crossover: prompt tokens whose prefill takes as long as one block's p99."""
+
+    kind: SingleKind
+    tokens: int | None
+    p99_ns: int
+    point: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The crossover of whole requests; ``low``/``high`` bound it with 95 %, None beyond what was measured."""
+
+    kind: RequestKind
+    tokens: int | None
+    low: int | None
+    high: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class RestoreCurve:
+    """Seconds to restore ``tokens`` (rising): the middle, and one row of ``draws`` for each simulated request."""
+
+    tokens: Floats
+    seconds: Floats
+    draws: Floats
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """The answer for one tier and use, with everything that a figure needs to show it."""
+
+    tier: str
+    use: Use
+    concurrent_restores: int
+    point: str | None
+    restore_tokens_per_s: float | None
+    single_block: SingleBlock | None
+    request: Request
+    verdict: Verdict
+    verdict_reason: str
+    restore: RestoreCurve | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the user needs: restoring must pay from ``target_tokens`` on, within ``ttft_budget_s`` there."""
+
+    target_tokens: int = DEFAULT_TARGET_TOKENS
+    ttft_budget_s: float | None = None
+
+
+def decide(
+    use: Use,
+    tier: str,
+    concurrent: int,
+    measured: Measured | None,
+    single: Measured | None,
+    curve: PrefillCurve,
+    goal: Goal,
+) -> Crossover:
+    """The crossover of ``use`` on ``tier`` with ``concurrent`` requests restoring at once.
+
+    ``measured`` is the point at ``concurrent`` x the use's parallelism, ``single`` the one at the published 16 jobs;
+    either may be None, and the answer then says what was not measured.
+    """
+    single_block = None if single is None else single_block_crossover(single, curve)
+    if measured is None:
+        jobs = concurrent * use.parallelism_per_request
+        reason = f"no read latency was measured at {use.io_bytes} bytes and {jobs} jobs; add --numjobs {jobs}"
+        request = Request("unknown", None, None, None, reason)
+        return Crossover(tier, use, concurrent, None, None, single_block, request, "cannot say", reason)
+    restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal))
+    request = request_crossover(restore, curve)
+    verdict, why = judge(request, restore, curve, goal)
+    return Crossover(
+        tier=tier,
+        use=use,
+        concurrent_restores=concurrent,
+        point=measured.point.id,
+        restore_tokens_per_s=restore_tokens_per_s(use, measured, concurrent),
+        single_block=single_block,
+        request=request,
+        verdict=verdict,
+        verdict_reason=why,
+        restore=restore,
+    )
+
+
+def single_block_crossover(measured: Measured, curve: PrefillCurve) -> SingleBlock | None:
+    """Where T_prefill(L) equals the p99 of one block, within the measured lengths; None without a p99."""
+    latency = measured.read.latency_ns
+    if latency is None or latency.p99 is None:
+        return None
+    return single_block_at(latency.p99 / 1e9, curve, measured.point.id)
+
+
+def single_block_at(p99_s: float, curve: PrefillCurve, point: str | None) -> SingleBlock:
+    """The single-block crossover of a given tail."""
+    return SingleBlock(*_inverse(curve, p99_s), round(p99_s * 1e9), point)
+
+
+def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
+    """The study's shortcut, and the axis of its figure: L = p99 / (TTFT / context length)."""
+    return p99_s / prefill_s_per_token
+
+
+def restore_tokens_per_s(use: Use, measured: Measured, concurrent: int) -> float:
+    """Tokens that one of ``concurrent`` requests gets back per second on a long prompt: the prefill speed to beat."""
+    seconds_per_unit = _seconds_per_unit(use, measured, concurrent)
+    return use.block_tokens / (use.units_per_block * seconds_per_unit)
+
+
+def restore_curve(use: Use, measured: Measured, concurrent: int, tokens: Floats) -> RestoreCurve:
+    """Seconds to restore each of ``tokens``.
+
+    The request's units are list-scheduled over its parallelism with latencies drawn from the histogram, and never
+    faster than the measured rate shared by the concurrent requests.
+
+    Every replicate first resamples the histogram, so that few samples widen the band. Without a histogram the mean
+    latency stands for every unit and there is no band.
+    """
+    units = np.ceil(tokens / use.block_tokens) * use.units_per_block
+    shared_s = units / (measured.read.iops / concurrent)
+    if measured.histogram is None:
+        mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None
+        waves = np.ceil(units / use.parallelism_per_request)
+        seconds = np.maximum(shared_s, waves * (mean_ns or 0) / 1e9)
+        return RestoreCurve(tokens, seconds, seconds[np.newaxis, :])
+    scheduled, relative_mean = _simulate(measured.histogram, use.parallelism_per_request, units.astype(int))
+    # In a closed loop the rate moves with 1 / mean latency, so a replicate with slower units also has less bandwidth.
+    draws = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s)
+    return RestoreCurve(tokens, np.median(draws, axis=0), draws)
+
+
+def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
+    """Compare restore and prefill at every length between the shortest and the longest measured prompt."""
+    inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)
+    tokens, seconds = restore.tokens[inside], restore.seconds[inside]
+    prefill = curve.seconds(tokens)
+    wins = seconds <= prefill
+    low, high, doubt = None, None, "; the prefill curve has too few samples for an interval"
+    if len(curve.draws):
+        low, high = _interval(restore.draws[:, inside], curve.drawn_seconds(tokens), tokens)
+        doubt = ""
+    if wins.all():
+        if high == tokens[0]:
+            low = high = None
+        reason = f"restoring wins at every length measured, {curve.measured_from:,} to {curve.measured_to:,} tokens"
+        return Request("always", None, low, high, reason + doubt)
+    if wins[-1]:
+        start = int(wins.size - wins[::-1].argmin())
+        return Request("from", _cross(tokens, seconds - prefill, start), low, high, f"restoring wins beyond{doubt}")
+    if wins.any():
+        last = int(tokens[wins.nonzero()[0][-1]])
+        reason = f"restoring wins up to about {last:,} tokens and loses beyond: there is no single crossover"
+        return Request("unknown", None, None, None, reason)
+    ratio = seconds[-1] / prefill[-1]
+    reason = f"at {curve.measured_to:,} tokens restoring takes {ratio:.3g} times as long as prefill"
+    return Request("never", None, low, high, reason + doubt)
+
+
+def judge(request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Goal) -> tuple[Verdict, str]:
+    """The verdict of design section 4: it needs the whole interval on one side of the target."""
+    target = goal.target_tokens
+    if request.kind == "unknown":
+        return "cannot say", request.reason
+    over = _over_budget(restore, goal)
+    if over is not None and over[0] == "not viable":
+        return over
+    crossing = _against_target(request, curve, target)
+    if crossing[0] == "viable" and over is not None:
+        return over
+    return crossing
+
+
+def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
+    if target < curve.measured_from:
+        return "cannot say", f"prefill was measured from {curve.measured_from:,} tokens on, the target is {target:,}"
+    if request.kind == "always":
+        if request.high is not None and request.high > target:
+            return "cannot say", f"the interval of the crossover reaches {request.high:,} tokens"
+        return "viable", "restoring wins at every length measured"
+    if request.kind == "never":
+        if request.low is not None:
+            return "cannot say", f"within the interval it could win from {request.low:,} tokens on"
+        if curve.measured_to < target:
+            return "cannot say", f"prefill was measured up to {curve.measured_to:,} tokens, the target is {target:,}"
+        return "not viable", f"restoring never wins up to {curve.measured_to:,} tokens"
+    if request.low is None and request.high is None:
+        return "cannot say", "too few prefill samples for an interval; measure more lengths or repeats"
+    if request.high is not None and request.high <= target:
+        return "viable", f"restoring wins from {request.high:,} tokens at the latest"
+    if request.low is not None and request.low > target:
+        return (
+            "not viable",
+            f"restoring wins from {request.low:,} tokens at the earliest, the target is {target:,}",
+        )
+    return "cannot say", f"the interval of the crossover holds the target of {target:,} tokens"
+
+
+def _over_budget(restore: RestoreCurve, goal: Goal) -> tuple[Verdict, str] | None:
+    """None within the budget; else why not, with the restore time at the target length."""
+    if goal.ttft_budget_s is None:
+        return None
+    at = int(np.searchsorted(restore.tokens, goal.target_tokens))
+    if at >= len(restore.tokens):
+        return "cannot say", "the restore time at the target length is beyond what was computed"
+    low, high = np.quantile(restore.draws[:, at], [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
+    text = (
+        f"restoring {goal.target_tokens:,} tokens takes {restore.seconds[at]:.3g} s of {goal.ttft_budget_s:g} s allowed"
+    )
+    if low > goal.ttft_budget_s:
+        return "not viable", text
+    return ("cannot say", text + " and lies within the interval") if high > goal.ttft_budget_s else None
+
+
+def _grid(use: Use, curve: PrefillCurve, goal: Goal) -> Floats:
+    """Context lengths in whole blocks: the measured range, finely, and the target."""
+    lengths = np.geomspace(curve.measured_from, curve.measured_to, _GRID)
+    blocks = np.ceil(lengths / use.block_tokens) * use.block_tokens
+    ends = [curve.measured_from, curve.measured_to, goal.target_tokens]
+    return np.unique(np.concatenate([blocks[blocks <= curve.measured_to], ends]).astype(float))
+
+
+def _seconds_per_unit(use: Use, measured: Measured, concurrent: int) -> float:
+    by_rate = concurrent / measured.read.iops
+    mean = measured.read.latency_ns.mean if measured.read.latency_ns else None
+    return max(by_rate, (mean or 0) / 1e9 / use.parallelism_per_request)
+
+
+def _simulate(
+    histogram: Histogram, workers: int, units: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[Floats, Floats]:
+    """Makespans in seconds, shape (replicates, len(units)), of list-scheduling each number of units over the workers,
+    and each replicate's mean latency relative to the measured mean."""
+    values = np.array([ns for ns, _ in histogram.bins], dtype=float) / 1e9
+    weights = np.array([count for _, count in histogram.bins], dtype=float)
+    generator = np.random.default_rng(_SEED)
+    resampled = generator.multinomial(histogram.samples, weights / weights.sum(), size=_REPLICATES) / histogram.samples
+    cumulative = np.cumsum(resampled, axis=1)
+    finish = np.zeros((_REPLICATES, workers))
+    rows = np.arange(_REPLICATES)
+    spans = np.empty((_REPLICATES, len(units)))
+    done = 0
+    for column, count in enumerate(units):
+        for _ in range(done, int(count)):
+            chosen = (generator.random((_REPLICATES, 1)) > cumulative).sum(axis=1).clip(max=len(values) - 1)
+            finish[rows, finish.argmin(axis=1)] += values[chosen]
+        done = int(count)
+        spans[:, column] = finish.max(axis=1)
+    mean = (values * weights).sum() / weights.sum()
+    return spans, resampled @ values / mean
+
+
+def _interval(restore: Floats, prefill: Floats, tokens: Floats) -> tuple[int | None, int | None]:
+    """The 95 % interval of the length from which restoring wins for good, over paired draws; None beyond the range."""
+    count = max(len(restore), len(prefill))
+    restore = restore[np.arange(count) % len(restore)]
+    prefill = prefill[np.arange(count) % len(prefill)]
+    loses = restore > prefill
+    # Index after the last length that loses; len(tokens) means "not within the range".
+    first_win = np.where(loses.any(axis=1), loses.shape[1] - loses[:, ::-1].argmax(axis=1), 0)
+    low = int(np.quantile(first_win, (1 - _CONFIDENCE) / 2, method="lower"))
+    high = int(np.quantile(first_win, (1 + _CONFIDENCE) / 2, method="higher"))
+    return _length(tokens, low), _length(tokens, high)
+
+
+def _length(tokens: Floats, index: int) -> int | None:
+    return int(tokens[index]) if index < len(tokens) else None
+
+
+def _cross(tokens: Floats, difference: Floats, start: int) -> int:
+    """Tokens where the difference reaches zero between the last losing and the first winning length."""
+    before, after = difference[start - 1], difference[start]
+    share = before / (before - after)
+    return round(float(tokens[start - 1] + share * (tokens[start] - tokens[start - 1])))
+
+
+def _inverse(curve: PrefillCurve, seconds: float) -> tuple[SingleKind, int | None]:
+    """The prompt length whose fitted prefill takes ``seconds``."""
+    ends = curve.seconds([curve.measured_from, curve.measured_to])
+    if seconds < ends[0]:
+        return "below-range", None
+    if seconds > ends[1]:
+        return "above-range", None
+    low, high = float(curve.measured_from), float(curve.measured_to)
+    while high - low > 0.5:
+        middle = (low + high) / 2
+        low, high = (middle, high) if curve.seconds(middle)[0] < seconds else (low, middle)
+    return "from", math.ceil(high)

@@ -1,0 +1,214 @@
+"""From runs on disk and a prefill curve to the crossovers of every tier and use, and their JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from kvbench import results
+from kvbench.crossover import (
+    PUBLISHED_JOBS,
+    Crossover,
+    Goal,
+    Measured,
+    Request,
+    SingleBlock,
+    decide,
+    published_tokens,
+    restore_tokens_per_s,
+    single_block_at,
+)
+from kvbench.errors import UsageError
+from kvbench.prefill.curve import PrefillCurve
+from kvbench.results import PointResult, RunResult, Use
+from kvbench.units import split_list
+
+MixChoice = Literal["auto", "mixed", "read"]
+
+# The axis of the study's figure: prefill cost in seconds for each token.
+PUBLISHED_COSTS_S = (0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asked to decide; None means every one that the runs hold."""
+
+    model: str | None
+    tp: int | None
+    connector: str | None
+    mix: MixChoice
+    concurrent: tuple[int, ...]
+    goal: Goal
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Every crossover, the curve behind them, and what must be said about them."""
+
+    curve: PrefillCurve
+    goal: Goal
+    crossovers: tuple[Crossover, ...]
+    points: dict[str, PointResult]
+    notes: tuple[str, ...]
+
+
+def decide_runs(runs: Sequence[tuple[Path, RunResult]], curve: PrefillCurve, wanted: Wanted) -> Decisions:
+    """The crossovers of every tier and use of the runs; UsageError when the filter leaves none."""
+    crossovers: list[Crossover] = []
+    points: dict[str, PointResult] = {}
+    for run_dir, run in runs:
+        points |= {point.id: point for point in run.points}
+        for use in run.uses:
+            if not _is_wanted(use, wanted):
+                continue
+            for tier in dict.fromkeys(point.tier for point in run.points):
+                crossovers += [_decide(run_dir, run, use, tier, count, curve, wanted) for count in wanted.concurrent]
+    if not crossovers:
+        held = sorted({f"{use.model} (TP {use.tp}, {use.connector})" for _, run in runs for use in run.uses})
+        raise UsageError(f"no measured model matches; the runs hold {', '.join(held) or 'no model'}.")
+    return Decisions(curve, wanted.goal, tuple(crossovers), points, _notes(crossovers, curve))
+
+
+def to_json(decided: Decisions) -> dict[str, Any]:
+    """The JSON contract of ``kvbench crossover``."""
+    return {
+        "prefill": _prefill_json(decided.curve),
+        "target_tokens": decided.goal.target_tokens,
+        "results": [_crossover_json(crossover) for crossover in decided.crossovers],
+        "notes": list(decided.notes),
+    }
+
+
+def published_json(tails_s: Sequence[float], curve: PrefillCurve | None) -> dict[str, Any]:
+    """The published figure as numbers: L = p99 / prefill cost for fixed tails; with a curve, its crossovers too."""
+    return {
+        "prefill": None if curve is None else _prefill_json(curve),
+        "results": [],
+        "published": [
+            {
+                "p99_ns": round(tail * 1e9),
+                "prefill_s_per_token": cost,
+                "tokens": math.ceil(published_tokens(tail, cost)),
+            }
+            for tail in tails_s
+            for cost in PUBLISHED_COSTS_S
+        ],
+        "single_block": [_single_json(single_block_at(tail, curve, None)) for tail in tails_s] if curve else [],
+    }
+
+
+def parse_mix(text: str) -> MixChoice:
+    """The choice of ``crossover --mix``."""
+    if text not in ("auto", "mixed", "read"):
+        raise UsageError(f"--mix {text!r}: choose auto, mixed or read.")
+    return cast(MixChoice, text)
+
+
+def parse_tails_ms(text: str) -> list[float]:
+    """Seconds of ``--p99-ms 5,50``."""
+    try:
+        tails = [float(item) / 1000 for item in split_list(text)]
+    except ValueError:
+        tails = []
+    if not tails or not all(math.isfinite(tail) and tail > 0 for tail in tails):
+        raise UsageError(f"--p99-ms {text!r}: write positive milliseconds, separated by commas, like 5,50.")
+    return tails
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two names mean the same model: equal, or equal without the organisation, whatever the case."""
+    one, other = one.lower().rstrip("/"), other.lower().rstrip("/")
+    return one == other or (("/" not in one or "/" not in other) and one.rpartition("/")[2] == other.rpartition("/")[2])
+
+
+def _is_wanted(use: Use, wanted: Wanted) -> bool:
+    return (
+        (wanted.model is None or same_model(use.model, wanted.model))
+        and (wanted.tp is None or use.tp == wanted.tp)
+        and (wanted.connector is None or use.connector == wanted.connector)
+    )
+
+
+def _decide(
+    run_dir: Path, run: RunResult, use: Use, tier: str, concurrent: int, curve: PrefillCurve, wanted: Wanted
+) -> Crossover:
+    measured = _reads_at(run_dir, run, use, tier, concurrent * use.parallelism_per_request, wanted.mix)
+    if curve.model is not None and not same_model(curve.model, use.model):
+        return _other_model(use, tier, concurrent, measured, curve)
+    single = _reads_at(run_dir, run, use, tier, PUBLISHED_JOBS, wanted.mix)
+    return decide(use, tier, concurrent, measured, single, curve, wanted.goal)
+
+
+def _other_model(use: Use, tier: str, concurrent: int, measured: Measured | None, curve: PrefillCurve) -> Crossover:
+    """No answer for a model that the prefill curve is not of, but the prefill speed at which restoring would win."""
+    reason = f"the TTFT samples are of {curve.model}; give samples of {use.model}"
+    return Crossover(
+        tier=tier,
+        use=use,
+        concurrent_restores=concurrent,
+        point=measured.point.id if measured else None,
+        restore_tokens_per_s=restore_tokens_per_s(use, measured, concurrent) if measured else None,
+        single_block=None,
+        request=Request("unknown", None, None, None, reason),
+        verdict="cannot say",
+        verdict_reason=reason,
+    )
+
+
+def _reads_at(run_dir: Path, run: RunResult, use: Use, tier: str, jobs: int, mix: MixChoice) -> Measured | None:
+    """The read side of the mixed point (steady state) with that many jobs, else of the pure read point."""
+    wanted = ("mixed", "read") if mix == "auto" else (mix,)
+    for kind in wanted:
+        for point in run.points:
+            fits = (point.tier, point.io_bytes, point.numjobs, point.mix) == (tier, use.io_bytes, jobs, kind)
+            if fits and point.status == "ok" and point.read is not None and point.read.latency_ns is not None:
+                return Measured(point, point.read, results.load_histogram(run_dir, point, "read"))
+    return None
+
+
+def _notes(crossovers: Sequence[Crossover], curve: PrefillCurve) -> tuple[str, ...]:
+    models = {crossover.use.model for crossover in crossovers}
+    notes = []
+    if curve.model is None and len(models) > 1:
+        notes.append(
+            "the TTFT samples do not name a model ('# model: NAME' in the CSV); "
+            "every answer assumes that they are of its model"
+        )
+    return tuple(notes)
+
+
+def _prefill_json(curve: PrefillCurve) -> dict[str, Any]:
+    return {
+        "a_s": curve.a_s,
+        "b_s_per_token": curve.b_s_per_token,
+        "c_s_per_token2": curve.c_s_per_token2,
+        "measured_from": curve.measured_from,
+        "measured_to": curve.measured_to,
+        "samples": curve.samples,
+        "model": curve.model,
+        "source": curve.source,
+    }
+
+
+def _crossover_json(crossover: Crossover) -> dict[str, Any]:
+    return {
+        "tier": crossover.tier,
+        "model": crossover.use.model,
+        "tp": crossover.use.tp,
+        "connector": crossover.use.connector,
+        "io_bytes": crossover.use.io_bytes,
+        "concurrent_restores": crossover.concurrent_restores,
+        "point": crossover.point,
+        "restore_tokens_per_s": crossover.restore_tokens_per_s,
+        "single_block": None if crossover.single_block is None else _single_json(crossover.single_block),
+        "request": asdict(crossover.request),
+        "verdict": crossover.verdict,
+        "verdict_reason": crossover.verdict_reason,
+    }
+
+
+def _single_json(single: SingleBlock) -> dict[str, Any]:
+    return asdict(single)

@@ -1,0 +1,1 @@
+"""How fast the GPUs recompute a prompt: measured TTFT samples (samples) and the curve through them (curve)."""

@@ -1,0 +1,128 @@
+"""The decision as tables: verdict and reason for each tier and model (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kvbench.crossover import Crossover, Request, SingleBlock, published_tokens, single_block_at
+from kvbench.decision import PUBLISHED_COSTS_S, Decisions
+from kvbench.prefill.curve import PrefillCurve
+from kvbench.report.tables import Table
+from kvbench.units import format_duration_ns, format_duration_s, format_tokens
+
+PUBLISHED_NOTE = (
+    "Published method: L = p99 of one block / prefill cost of one token. It compares one block's tail with the prefill "
+    "of L tokens. For whole requests, which decide, run 'kvbench crossover RUN_DIR --ttft-csv FILE'."
+)
+
+
+def decision_table(decided: Decisions) -> Table:
+    """One row for each tier and use: the verdict, from which length restoring wins, and the speeds behind it."""
+    rows = [
+        (
+            crossover.tier,
+            f"{crossover.use.model} TP{crossover.use.tp}",
+            str(crossover.concurrent_restores),
+            crossover.verdict.upper(),
+            outcome_text(crossover),
+            _rate(crossover.restore_tokens_per_s),
+            single_text(crossover.single_block, decided.curve),
+        )
+        for crossover in decided.crossovers
+    ]
+    columns = ("tier", "model", "at once", "verdict", "restoring wins", "restores tokens/s", "single block (published)")
+    title = f"Restore or recompute, for contexts of {format_tokens(decided.goal.target_tokens)} tokens"
+    return Table(title, columns, tuple(rows), (2, 5))
+
+
+def explanation_table(decided: Decisions) -> Table:
+    """Why each verdict is what it is: the deciding reason, the point it rests on, and its warnings."""
+    rows = [
+        (
+            crossover.tier,
+            f"{crossover.use.model} TP{crossover.use.tp}",
+            crossover.request.reason if crossover.request.reason == crossover.verdict_reason else _both(crossover),
+            crossover.point or "-",
+            _doubts(decided, crossover.point),
+        )
+        for crossover in decided.crossovers
+    ]
+    return Table("Why", ("tier", "model", "reason", "rests on point", "distrust"), tuple(rows))
+
+
+def footnotes(decided: Decisions) -> list[str]:
+    """What the tables mean and rest on, one line each."""
+    curve = decided.curve
+    about = f" of {curve.model}" if curve.model else ""
+    return [
+        f"Prefill{about}: {curve.samples} TTFT samples from {format_tokens(curve.measured_from)} to "
+        f"{format_tokens(curve.measured_to)} tokens, about {1 / average_cost(curve):,.0f} tokens/s at "
+        f"{format_tokens(curve.measured_to)}; source: {curve.source}.",
+        "The request model decides: it restores every block of the prompt. The single block compares one block's p99 "
+        "with the prefill of L tokens, as published, and is shown for comparison.",
+        "Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.",
+        *(f"Note: {note}." for note in decided.notes),
+    ]
+
+
+def published_table(tails_s: Sequence[float], curve: PrefillCurve | None) -> Table:
+    """The published figure as a table: prefill cost down, block tail across, crossover length in the cells."""
+    rows = [
+        (
+            f"{cost * 1000:g}",
+            f"{1 / cost:,.0f}",
+            *(format_tokens(math.ceil(published_tokens(tail, cost))) for tail in tails_s),
+        )
+        for cost in PUBLISHED_COSTS_S
+    ]
+    if curve is not None:
+        measured = (single_text(single_block_at(tail, curve, None), curve) for tail in tails_s)
+        rows.append(("measured", curve.source, *measured))
+    columns = ("prefill ms/token", "tokens/s", *(f"p99 {format_duration_s(tail)}" for tail in tails_s))
+    return Table("Crossover in tokens, single block", columns, tuple(rows), tuple(range(len(columns))))
+
+
+def outcome_text(crossover: Crossover) -> str:
+    """From which length restoring wins; without a prefill curve of the model, below which prefill speed it does."""
+    if crossover.request.kind == "unknown" and crossover.restore_tokens_per_s is not None:
+        return f"if prefill is below {crossover.restore_tokens_per_s:,.0f} tokens/s"
+    return request_text(crossover.request)
+
+
+def request_text(request: Request) -> str:
+    """``from 12,345 tokens (11,000 to 14,000)``, ``always``, ``never`` or ``unknown``."""
+    if request.kind != "from" or request.tokens is None:
+        return request.kind
+    low = "?" if request.low is None else format_tokens(request.low)
+    high = "?" if request.high is None else format_tokens(request.high)
+    return f"from {format_tokens(request.tokens)} tokens ({low} to {high})"
+
+
+def single_text(single: SingleBlock | None, curve: PrefillCurve) -> str:
+    """The single-block crossover with its tail, such as ``3,700 tokens (p99 107 ms)``."""
+    if single is None:
+        return "-"
+    tail = f"(p99 {format_duration_ns(single.p99_ns)})"
+    if single.tokens is not None:
+        return f"from {format_tokens(single.tokens)} tokens {tail}"
+    edge = curve.measured_from if single.kind == "below-range" else curve.measured_to
+    return f"{'below' if single.kind == 'below-range' else 'above'} {format_tokens(edge)} tokens {tail}"
+
+
+def average_cost(curve: PrefillCurve) -> float:
+    """Seconds for each token at the longest measured prompt: TTFT / context length."""
+    return float(curve.seconds(curve.measured_to)[0]) / curve.measured_to
+
+
+def _rate(tokens_per_s: float | None) -> str:
+    return "-" if tokens_per_s is None else f"{tokens_per_s:,.0f}"
+
+
+def _both(crossover: Crossover) -> str:
+    return f"{crossover.request.reason}; {crossover.verdict_reason}"
+
+
+def _doubts(decided: Decisions, point_id: str | None) -> str:
+    point = decided.points.get(point_id or "")
+    return ", ".join(caveat.code for caveat in point.warnings) if point else ""
