@@ -1,0 +1,133 @@
+"""Shared fixtures: the program run in process or as a child, and a fake fio on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kvbench.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_DATA = ROOT.parent / "shared" / "data"
+NEUTRAL = ("KVBENCH_RUN_TOKEN", "COLUMNS", "FORCE_COLOR", "NO_COLOR", "TERM")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of the program returned and printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, object]:
+        """The one JSON object on stdout."""
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+
+@pytest.fixture(autouse=True)
+def neutral_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the developer's terminal reaches a test."""
+    for name in NEUTRAL:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture
+def kvbench(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run the program in this process through main(), as the console script does."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@dataclass
+class FakeFio:
+    """The fake fio: its log, and how to make a job misbehave."""
+
+    log_file: Path
+    environment: dict[str, str]
+    behaviour: dict[str, str | int] = field(default_factory=dict)
+
+    def on(self, job_part: str, what: str | int) -> None:
+        """Make jobs whose name holds ``job_part`` do ``what`` (see fake_fio.py)."""
+        self.behaviour[job_part] = what
+        os.environ["FAKE_FIO_BEHAVIOUR"] = json.dumps(self.behaviour)
+        self.environment["FAKE_FIO_BEHAVIOUR"] = json.dumps(self.behaviour)
+
+    def log(self) -> list[str]:
+        """Every call so far, in order."""
+        return self.log_file.read_text().splitlines() if self.log_file.exists() else []
+
+    def runs(self) -> list[str]:
+        """Names of the jobs that were run, in order."""
+        return [line.partition(" ")[2] for line in self.log() if line.startswith("run ")]
+
+
+@pytest.fixture
+def fake_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFio]:
+    """A program called fio, first on PATH, that writes canned results."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "fio"
+    program.write_text(f"#!{sys.executable} -I\n" + (ROOT / "tests" / "fake_fio.py").read_text())
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    log_file = tmp_path / "fio.log"
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_FIO_LOG", str(log_file))
+    monkeypatch.setenv("FAKE_FIO_BEHAVIOUR", "{}")
+    yield FakeFio(log_file, dict(os.environ))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start the program as a child process, for signals; whatever is left is killed at the end."""
+    children: list[subprocess.Popen[str]] = []
+
+    def launch(*arguments: str | Path) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "kvbench", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        children.append(child)
+        return child
+
+    yield launch
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Path:
+    """An empty directory to measure."""
+    path = tmp_path / "tier"
+    path.mkdir()
+    return path
+
+
+def require_fio() -> None:
+    """Skip, with the reason, where the real fio is not installed."""
+    if shutil.which("fio") is None:
+        pytest.skip("fio is not installed")

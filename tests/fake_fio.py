@@ -1,0 +1,135 @@
+"""A stand-in for the fio program: put on PATH as ``fio``, it writes canned results and can misbehave on request.
+
+FAKE_FIO_LOG gets a line for every call: what was asked (version, parse, run) and the job's name. FAKE_FIO_BEHAVIOUR is a
+JSON object from a part of a job's name to what happens to it: an errno (fio reports it), ``truncated``, ``silent`` (no
+output file), ``hang`` (until a signal), ``stuck`` (ignores SIGTERM), ``die`` (SIGKILL to itself), ``short`` (ended early),
+``no-io`` (valid result without I/O), ``refused`` (--parse-only fails).
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+VERSION = os.environ.get("FAKE_FIO_VERSION", "fio-3.33")
+BEHAVIOUR = json.loads(os.environ.get("FAKE_FIO_BEHAVIOUR", "{}"))
+
+
+def main(arguments):
+    if "--version" in arguments:
+        log("version")
+        print(VERSION)
+        return 0
+    sections = read_job(Path(arguments[-1]))
+    options = sections.pop("global", {})
+    if "--parse-only" in arguments:
+        log("parse " + " ".join(sections))
+        if any(behaviour_of(name) == "refused" for name in sections):
+            print("fio: bad option <nonsense=1>", file=sys.stderr)
+            return 1
+        return 0
+    output = Path(next(text for text in arguments if text.startswith("--output=")).partition("=")[2])
+    (name, own), *others = sections.items()
+    assert not others, "kvbench runs one section at a time"
+    log("run " + name)
+    options = options | own
+    if name == "layout":
+        lay_out(options)
+    return act(behaviour_of(name), name, options, output)
+
+
+def read_job(path):
+    sections, current = {}, {}
+    for line in path.read_text().splitlines():
+        if line.startswith("["):
+            current = sections.setdefault(line.strip("[]"), {})
+        elif line:
+            key, _, value = line.partition("=")
+            current[key] = value
+    return sections
+
+
+def behaviour_of(name):
+    return next((what for part, what in BEHAVIOUR.items() if part in name), "ok")
+
+
+def lay_out(options):
+    for number in range(int(options["numjobs"])):
+        path = Path(options["directory"].replace("\\:", ":")) / f"kvbench.{number}"
+        with path.open("wb") as file:
+            file.truncate(int(options["size"]))
+
+
+def act(behaviour, name, options, output):
+    if behaviour == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "silent":
+        print("fio: engine libaio not loadable", file=sys.stderr)
+        return 1
+    if behaviour in ("hang", "stuck"):
+        return hang(behaviour, name, options, output)
+    text = document(name, options, behaviour)
+    if behaviour == "truncated":
+        text = text[: len(text) // 2]
+    output.write_text(text)
+    return 1 if isinstance(behaviour, int) else 0
+
+
+def hang(behaviour, name, options, output):
+    def on_signal(number, frame):
+        log("signal " + name)
+        if behaviour == "hang":
+            output.write_text("\nfio: terminating on signal 15\n" + document(name, options, "short"))
+            sys.exit(128)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    log("hanging " + name)
+    while True:
+        time.sleep(0.05)
+
+
+def document(name, options, behaviour):
+    runtime_ms = 500 if behaviour == "short" else int(options.get("runtime", "1")) * 1000
+    error = behaviour if isinstance(behaviour, int) else 0
+    reads = 0 if behaviour == "no-io" or options["rw"].endswith("write") else 3000
+    writes = 0 if behaviour == "no-io" or options["rw"].endswith("read") else 1000
+    job = {
+        "jobname": name,
+        "groupid": 0,
+        "error": error,
+        "job options": options,
+        "read": direction(reads, options, runtime_ms),
+        "write": direction(writes, options, runtime_ms),
+        "iodepth_level": {"1": 100.0},
+    }
+    preamble = f"fio: pid=1, err={error}/file:engines/x.c:1, error=something\n" if error else ""
+    return preamble + json.dumps({"fio version": VERSION, "global options": {}, "jobs": [job]}, indent=2) + "\n"
+
+
+def direction(ios, options, runtime_ms):
+    block = int(options["bs"])
+    if not ios:
+        return {"io_bytes": 0, "total_ios": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0}
+    # Keep Little's law: jobs = rate x mean latency.
+    mean_ns = int(options["numjobs"]) * runtime_ms * 1_000_000 // (4000 if options["rw"] == "randrw" else ios)
+    latency = {"min": mean_ns, "max": mean_ns, "mean": float(mean_ns), "N": ios, "bins": {str(mean_ns): ios}}
+    latency["percentile"] = {"50.000000": mean_ns, "99.000000": mean_ns}
+    return {
+        "io_bytes": ios * block,
+        "total_ios": ios,
+        "bw_bytes": ios * block * 1000 // runtime_ms,
+        "iops": ios * 1000 / runtime_ms,
+        "runtime": runtime_ms,
+        "lat_ns": latency,
+    }
+
+
+def log(text):
+    with Path(os.environ["FAKE_FIO_LOG"]).open("a") as file:
+        file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

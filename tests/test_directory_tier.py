@@ -1,0 +1,189 @@
+"""A directory as a tier: refused with a reason, worked in safely, left as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvbench.errors import TierError
+from kvbench.tiers import directory, mounts
+from kvbench.tiers.guard import MARKER_NAME
+from kvbench.tiers.pagecache import cached_fraction, direct_write_error
+from tests.conftest import FakeFio, Outcome
+
+Kvbench = Callable[..., Outcome]
+ARGUMENTS = ("--model", "qwen3-8b", "--dataset", "64MiB")
+
+MOUNTINFO = r"""
+21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
+42 27 0:39 / /mnt/ceph\040fs rw,nosuid,nodev,relatime - fuse.ceph-fuse ceph-fuse rw,user_id=0,group_id=0,allow_other
+43 27 0:40 / /mnt/kernel rw,relatime shared:3 master:2 - ceph 10.0.0.1:6789:/a rw,name=admin,secret=AQBsecret==,acl
+44 27 0:41 / /mnt/cifs rw - cifs //server/share rw,username=u,password=hunter2,vers=3.0
+45 21 0:50 / /data rw - tmpfs tmpfs rw
+46 21 259:3 / /data rw,noatime - xfs /dev/nvme0n1p3 rw,attr2
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "filesystem", "source"),
+    [
+        ("/home/x", "ext4", "/dev/vda"),
+        ("/mnt/ceph fs/deep", "fuse.ceph-fuse", "ceph-fuse"),
+        ("/mnt/ceph", "ext4", "/dev/vda"),
+        ("/data/kv", "xfs", "/dev/nvme0n1p3"),
+    ],
+)
+def test_the_mount_of_a_path_is_the_longest_and_latest(path: str, filesystem: str, source: str) -> None:
+    mount = mounts.mount_of(Path(path), MOUNTINFO)
+    assert mount is not None
+    assert (mount.filesystem, mount.source) == (filesystem, source)
+
+
+@pytest.mark.parametrize(("path", "secret"), [("/mnt/kernel", "AQBsecret"), ("/mnt/cifs", "hunter2")])
+def test_credentials_in_mount_options_are_removed(path: str, secret: str) -> None:
+    mount = mounts.mount_of(Path(path), MOUNTINFO)
+    assert mount is not None
+    assert secret not in mount.options
+    assert "<removed>" in mount.options
+
+
+def test_device_counters_are_bytes() -> None:
+    diskstats = " 254       0 vda 100 5 2000 7 300 9 4000 11 0 1 2 0 0 0 0 3 4\n"
+    assert mounts.device_counters("254:0", diskstats) == mounts.DeviceCounters(2000 * 512, 4000 * 512)
+    assert mounts.device_counters("0:39", diskstats) is None
+
+
+def test_a_missing_directory_is_refused(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:
+    outcome = kvbench("fio", "--tier", tmp_path / "absent", *ARGUMENTS)
+    assert outcome.code == 2
+    assert outcome.err == f"kvbench: the tier directory {tmp_path}/absent does not exist; create it or name another.\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("/dev/null", "is a device; this version of kvbench measures directories only"),
+        ("s3://bucket/prefix", "is not a directory; this version of kvbench measures directories"),
+        ("dram", "is not a directory; this version of kvbench measures directories"),
+        (__file__, "is not a directory; name a directory on the tier"),
+    ],
+)
+def test_what_is_no_directory_is_refused(kvbench: Kvbench, fake_fio: FakeFio, target: str, said: str) -> None:
+    outcome = kvbench("fio", "--tier", target, *ARGUMENTS)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_too_little_space_is_refused_with_the_numbers(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
+) -> None:
+    outcome = kvbench("fio", "--tier", tier, "--model", "qwen3-8b", "--dataset", "900TiB", "-o", tmp_path / "run")
+    assert outcome.code == 2
+    assert "free and the data set needs 945 TiB" in outcome.err
+    assert list(tier.iterdir()) == []
+
+
+def test_a_data_set_smaller_than_a_block_for_each_job_is_refused(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path
+) -> None:
+    outcome = kvbench("fio", "--tier", tier, "--model", "qwen3-8b", "--dataset", "16MiB", "--numjobs", "16")
+    assert outcome.code == 2
+    assert "use --dataset 50331648 (48 MiB) or more" in outcome.err
+    assert kvbench("fio", "--tier", tier, "--model", "qwen3-8b", "--dataset", "50331648", "--dry-run").code == 0
+
+
+def test_a_read_only_directory_is_refused(monkeypatch: pytest.MonkeyPatch, tier: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with (
+        pytest.raises(TierError, match="cannot create a sub-directory in .* \\(Read-only file system\\); mount it read-write"),
+        directory.workspace(directory.inspect("t", str(tier))),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_a_file_system_that_refuses_o_direct_is_named(monkeypatch: pytest.MonkeyPatch, tier: Path) -> None:
+    monkeypatch.setattr(directory, "direct_write_error", lambda path, size: 22)
+    found = directory.inspect("t", str(tier))
+    with directory.workspace(found) as space:
+        with pytest.raises(TierError, match="refuses O_DIRECT \\(Invalid argument\\), so its page cache"):
+            directory.require_direct_io(found, space, [4096])
+        with pytest.raises(TierError, match="refuses O_DIRECT with 4608 bytes .* not a multiple of its sector size"):
+            directory.require_direct_io(found, space, [4608])
+
+
+def test_the_workspace_is_marked_and_removed_with_everything_in_it(tier: Path) -> None:
+    (tier / "mine").write_text("keep")
+    with directory.workspace(directory.inspect("t", str(tier))) as space:
+        owner = json.loads((space.path / MARKER_NAME).read_text())
+        assert (owner["pid"], owner["token"]) == (os.getpid(), space.token)
+        (space.path / "deep").mkdir()
+        (space.path / "deep" / "data").write_text("x")
+    assert [path.name for path in tier.iterdir()] == ["mine"]
+
+
+def test_the_workspace_is_removed_after_an_error(tier: Path) -> None:
+    with pytest.raises(ZeroDivisionError), directory.workspace(directory.inspect("t", str(tier))):
+        _ = 1 / 0
+    assert list(tier.iterdir()) == []
+
+
+def marked(path: Path, **changes: object) -> Path:
+    path.mkdir()
+    owner = {**directory._here(), "pid": 2**22 + 1, "token": "feedc0de", **changes}
+    (path / MARKER_NAME).write_text(json.dumps(owner))
+    return path
+
+
+def test_what_a_dead_kvbench_left_is_removed_and_nothing_else(tier: Path) -> None:
+    dead = marked(tier / "kvbench-dead")
+    living = marked(tier / "kvbench-living", pid=os.getpid())
+    elsewhere = marked(tier / "kvbench-elsewhere", host="another-pod")
+    namespace = marked(tier / "kvbench-namespace", pid_namespace="pid:[1]")
+    unmarked = tier / "kvbench-unmarked"
+    unmarked.mkdir()
+    damaged = tier / "kvbench-damaged"
+    damaged.mkdir()
+    (damaged / MARKER_NAME).write_text("{")
+
+    assert directory.remove_leftovers(tier) == [dead]
+    assert sorted(tier.iterdir()) == sorted([living, elsewhere, namespace, unmarked, damaged])
+
+
+def test_default_data_set_is_4_gib_or_a_quarter_of_the_free_space() -> None:
+    def tier_with(free: int) -> directory.DirectoryTier:
+        return directory.DirectoryTier("t", Path("/"), None, free)
+
+    assert directory.default_dataset_bytes(tier_with(1 << 40)) == 4 << 30
+    assert directory.default_dataset_bytes(tier_with(1 << 30)) == 256 << 20
+    assert directory.default_dataset_bytes(tier_with((1 << 30) + 5)) == 256 << 20
+
+
+def test_the_page_cache_is_seen_after_buffered_writes_and_not_after_direct_ones(tmp_path: Path) -> None:
+    found = mounts.mount_of(tmp_path.resolve())
+    if found is None or found.filesystem not in ("ext4", "xfs", "btrfs"):
+        pytest.skip(f"needs a local disk file system, this is {found.filesystem if found else 'unknown'}")
+    assert direct_write_error(tmp_path / "direct", 1 << 20) is None
+    assert not (tmp_path / "direct").exists()
+    buffered = tmp_path / "buffered"
+    buffered.write_bytes(os.urandom(1 << 20))
+    assert cached_fraction([buffered]) == 1.0
+    descriptor = os.open(buffered, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    assert cached_fraction([buffered]) == 0.0
+
+
+def test_an_unaligned_direct_write_reports_the_errno(tmp_path: Path) -> None:
+    found = mounts.mount_of(tmp_path.resolve())
+    if found is None or found.filesystem not in ("ext4", "xfs"):
+        pytest.skip("only these are known to refuse it")
+    assert direct_write_error(tmp_path / "direct", 1000) == 22
+    assert not (tmp_path / "direct").exists()
