@@ -49,7 +49,8 @@ def main(rounds: int) -> None:
     bare_s = statistics.median(times["bare typer application"])
     for name, values in times.items():
         median = statistics.median(values)
-        print(f"{name:36} {median:6.3f} s   {median / bare_s:5.2f} x bare   (min {min(values):.3f}, max {max(values):.3f})")
+        spread = f"(min {min(values):.3f}, max {max(values):.3f})"
+        print(f"{name:36} {median:6.3f} s   {median / bare_s:5.2f} x bare   {spread}")
 
 
 def _wall_s(command: list[str]) -> float:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kvbench.results import Caveat, Direction, LatencyNs, PointResult
+from kvbench.results import CacheState, Caveat, Direction, LatencyNs, PointResult
 from kvbench.stats import samples_needed
 from kvbench.tiers.directory import MEMORY_FILESYSTEMS
 from kvbench.units import format_bytes, format_count
@@ -33,7 +33,21 @@ def judge(point: PointResult) -> PointResult:
     """The point with the caveats that its own numbers deserve, in the order of CHECKS."""
     if point.status in ("failed", "skipped"):
         return replace(point, warnings=())
+    point = replace(point, conditions=replace(point.conditions, cache_state=cache_state(point)))
     return replace(point, warnings=tuple(caveat for check in CHECKS if (caveat := check(point)) is not None))
+
+
+def cache_state(point: PointResult) -> CacheState:
+    """``cold`` when this host's caches are proven to have stayed out of it, ``cached`` when not, else ``unknown``.
+
+    Proof takes an empty page cache and, for reads, a device that delivered the bytes; what a storage server or a drive
+    keeps in its own memory cannot be seen from here.
+    """
+    if any(check(point) is not None for check in (memory_filesystem, buffered, page_cache, device_counters)):
+        return "cached"
+    seen = point.conditions
+    proven = seen.cached_fraction is not None and (point.read is None or seen.device_read_bytes is not None)
+    return "cold" if proven else "unknown"
 
 
 def short_runtime(point: PointResult) -> Caveat | None:
@@ -148,7 +162,7 @@ def rereads(point: PointResult) -> Caveat | None:
 def page_cache(point: PointResult) -> Caveat | None:
     """O_DIRECT can be accepted and still fill the page cache (FUSE, overlay)."""
     cached = point.conditions.cached_fraction
-    if cached is None or cached <= _CACHED:
+    if cached is None or cached <= _CACHED or point.conditions.filesystem in MEMORY_FILESYSTEMS:
         return None
     return Caveat(
         "page-cache",
@@ -194,6 +208,19 @@ def device_counters(point: PointResult) -> Caveat | None:
         "the rest came from a cache",
         "use a larger --dataset or a mount that bypasses the cache",
         {"read_bytes": point.read.bytes, "device_read_bytes": seen},
+    )
+
+
+def cache_unknown(point: PointResult) -> Caveat | None:
+    """Network and FUSE mounts have no device counters, so nothing proves that no cache answered."""
+    kind = point.conditions.filesystem
+    if kind is None or cache_state(point) != "unknown":
+        return None
+    return Caveat(
+        "cache-state-unknown",
+        f"{kind} has no device counters on this host: nothing proves that no cache answered",
+        "use a data set larger than the memory of the storage server",
+        {"filesystem": kind},
     )
 
 
@@ -267,6 +294,7 @@ CHECKS: tuple[Check, ...] = (
     buffered,
     page_cache,
     device_counters,
+    cache_unknown,
     rereads,
     littles_law,
     wrong_mix,
@@ -276,6 +304,15 @@ CHECKS: tuple[Check, ...] = (
     no_latency,
     cpu_steal,
 )
+
+
+# With one of these the numbers are not the tier's, or contradict each other: no verdict may rest on them.
+VOIDING = frozenset({"littles-law", "block-size", "buffered", "page-cache", "reads-not-from-device"})
+
+
+def voiding(point: PointResult) -> list[str]:
+    """The codes of the point's caveats that forbid a verdict."""
+    return [caveat.code for caveat in point.warnings if caveat.code in VOIDING]
 
 
 def _sides(point: PointResult) -> Iterator[tuple[str, Direction]]:

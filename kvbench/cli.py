@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -11,14 +12,16 @@ import typer
 
 from kvbench import __version__
 from kvbench.commands import COMMANDS
-from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, KvbenchError
+from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, KvbenchError
 
 # 128 + SIGPIPE, as a shell reports a program whose reader went away: never 1, which means "not viable".
 _EXIT_READER_GONE = 141
 
+_SYSTEM_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN})
+
 _HELP = (
-    "Size an LLM's KV blocks, measure a storage tier with that I/O, and say from which context length on restoring them "
-    "beats recomputing the prompt."
+    "Size an LLM's KV blocks, measure a storage tier with that I/O, and say from which context length on restoring "
+    "them beats recomputing the prompt."
 )
 _EPILOG = (
     "Exit codes: 0 done; 1 not viable (gate); 2 usage or bad input; 3 a measurement failed, or --strict and a warning; "
@@ -78,13 +81,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, SystemExit):
         # typer turns EPIPE into SystemExit(1).
         return _EXIT_READER_GONE
+    except OSError as error:
+        # A full disk or a missing right is the system's answer about a place of the user's, not a bug.
+        if error.filename is None and error.errno not in _SYSTEM_ERRNOS:
+            return _crash()
+        where = f"{error.filename}: " if error.filename else ""
+        _say(f"kvbench: {where}{error.strerror}; free space, check the rights or name another place.")
+        return EXIT_USAGE
     except Exception:
-        import traceback
-
-        traceback.print_exc()
-        _say(f"kvbench: this is a bug in kvbench {__version__}, not a verdict; please report it with the lines above.")
-        return EXIT_CRASH
+        return _crash()
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _crash() -> int:
+    import traceback
+
+    traceback.print_exc()
+    _say(f"kvbench: this is a bug in kvbench {__version__}, not a verdict; please report it with the lines above.")
+    return EXIT_CRASH
 
 
 def entrypoint() -> None:

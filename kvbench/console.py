@@ -129,6 +129,10 @@ class LiveProgress(PlainProgress):
         """Show which point runs."""
         self._live.update(self._task, description=f"point {number} of {total}: {describe_point(point)}", rate="")
 
+    def measured(self, point: PointResult) -> None:
+        """Let the outcome scroll by, with its point: the line that named it is drawn over."""
+        self._line(f"{describe_point(point)}: {describe_outcome(point)}")
+
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
 

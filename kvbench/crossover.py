@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from kvbench.checks import voiding
 from kvbench.histogram import Histogram
 from kvbench.prefill.curve import Floats, PrefillCurve
 from kvbench.results import Direction, PointResult, Use
@@ -116,6 +117,8 @@ def decide(
     restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal))
     request = request_crossover(restore, curve)
     verdict, why = judge(request, restore, curve, goal)
+    if doubts := voiding(measured.point):
+        verdict, why = "cannot say", f"the point it rests on is void: {', '.join(doubts)}"
     return Crossover(
         tier=tier,
         use=use,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.drivers.fio.job import PUBLISHED_FILE_BYTES, Access, JobSettings
+from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES, Access, JobSettings
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.plan import Point
 from kvbench.results import Use, write_atomically
@@ -50,8 +50,8 @@ def plan_tier(
     access: Access,
     published: bool,
 ) -> TierPlan:
-    """How ``tier`` is measured: one data file for each job of the largest job count, in whole MiB."""
-    files = max(numjobs)
+    """How ``tier`` is measured: one data file for each job of the largest job count (256 at most), in whole MiB."""
+    files = max(numjobs) if published else min(max(numjobs), MAX_SHARED_FILES)
     if published:
         file_bytes = PUBLISHED_FILE_BYTES if dataset_bytes is None else dataset_bytes // files
     else:

@@ -24,6 +24,7 @@ RESULT_NAME = "result.json"
 Mix = Literal["read", "write", "mixed"]
 Status = Literal["ok", "failed", "skipped", "interrupted"]
 LatencySource = Literal["lat", "clat"]
+CacheState = Literal["cold", "cached", "unknown"]
 Value = str | int | float | bool | None
 
 
@@ -80,6 +81,7 @@ class Conditions:
     cached_fraction: float | None = None
     device_read_bytes: int | None = None
     device_written_bytes: int | None = None
+    cache_state: CacheState | None = None
     failed_ios: int | None = None
     load_1m: float | None = None
     cpu_steal_percent: float | None = None
@@ -206,9 +208,9 @@ def load_histogram(run_dir: Path, point: PointResult, direction: str) -> Histogr
 
 def write_atomically(path: Path, text: str) -> None:
     """Replace ``path`` in one step; a failed write leaves the old content in place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()

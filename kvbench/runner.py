@@ -118,17 +118,17 @@ class _Session:
 
     def measure(self, plan: TierPlan, tier: DirectoryTier) -> None:
         """Lay the data out and measure the tier's points; a layout that fails skips them with the reason."""
-        with directory.workspace(tier) as space:
-            self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
-            try:
+        try:
+            with directory.workspace(tier) as space:
+                self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
                 self._lay_out(plan, space)
-            except MeasurementError as error:
                 for point in self.todo(plan):
-                    self._keep(_unmeasured(point, "skipped", str(error)))
-                return
+                    self.progress.measuring(self._number(point), self.total, point)
+                    self._measure_point(point, plan, tier, space)
+        except (MeasurementError, TierError) as error:
             for point in self.todo(plan):
-                self.progress.measuring(self._number(point), self.total, point)
-                self._measure_point(point, plan, tier, space)
+                if self.result.point(point.id) is None:
+                    self._keep(_unmeasured(point, "skipped", str(error)))
 
     def _lay_out(self, plan: TierPlan, space: Workspace) -> None:
         settings = plan.settings
@@ -215,7 +215,7 @@ class _Session:
             dataset_bytes=read_bytes_at_most(plan, point),
             memory_bytes=environment.memory_bytes(),
             filesystem=tier.mount.filesystem if tier.mount else None,
-            cached_fraction=cached_fraction([file for file in files if file.exists()]),
+            cached_fraction=cached_fraction(files),
             device_read_bytes=device.read_bytes if device else None,
             device_written_bytes=device.written_bytes if device else None,
             failed_ios=failed_ios(job),

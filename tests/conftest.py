@@ -81,7 +81,7 @@ class FakeFio:
 
 
 @pytest.fixture
-def fake_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFio]:
+def fake_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFio:
     """A program called fio, first on PATH, that writes canned results."""
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -92,7 +92,7 @@ def fake_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeFi
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_FIO_LOG", str(log_file))
     monkeypatch.setenv("FAKE_FIO_BEHAVIOUR", "{}")
-    yield FakeFio(log_file, dict(os.environ))
+    return FakeFio(log_file, dict(os.environ))
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """A stand-in for the fio program: put on PATH as ``fio``, it writes canned results and can misbehave on request.
 
-FAKE_FIO_LOG gets a line for every call: what was asked (version, parse, run) and the job's name. FAKE_FIO_BEHAVIOUR is a
-JSON object from a part of a job's name to what happens to it: an errno (fio reports it), ``truncated``, ``silent`` (no
-output file), ``hang`` (until a signal), ``stuck`` (ignores SIGTERM), ``die`` (SIGKILL to itself), ``short`` (ended early),
-``no-io`` (valid result without I/O), ``refused`` (--parse-only fails).
+FAKE_FIO_LOG gets a line for every call: what was asked (version, parse, run) and the job's name. FAKE_FIO_BEHAVIOUR is
+a JSON object from a part of a job's name to what happens to it: an errno (fio reports it), ``truncated``, ``silent``
+(no output file), ``hang`` (until a signal), ``stuck`` (ignores SIGTERM), ``die`` (SIGKILL to itself), ``short`` (ended
+early), ``no-io`` (valid result without I/O), ``refused`` (--parse-only fails).
 """
 
 import json

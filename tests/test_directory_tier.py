@@ -102,7 +102,9 @@ def test_a_read_only_directory_is_refused(monkeypatch: pytest.MonkeyPatch, tier:
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with (
-        pytest.raises(TierError, match="cannot create a sub-directory in .* \\(Read-only file system\\); mount it read-write"),
+        pytest.raises(
+            TierError, match=r"cannot create a sub-directory in .* \(Read-only file system\); mount it read-write"
+        ),
         directory.workspace(directory.inspect("t", str(tier))),
     ):
         raise AssertionError("not reached")
@@ -112,9 +114,9 @@ def test_a_file_system_that_refuses_o_direct_is_named(monkeypatch: pytest.Monkey
     monkeypatch.setattr(directory, "direct_write_error", lambda path, size: 22)
     found = directory.inspect("t", str(tier))
     with directory.workspace(found) as space:
-        with pytest.raises(TierError, match="refuses O_DIRECT \\(Invalid argument\\), so its page cache"):
+        with pytest.raises(TierError, match=r"refuses O_DIRECT \(Invalid argument\), so its page cache"):
             directory.require_direct_io(found, space, [4096])
-        with pytest.raises(TierError, match="refuses O_DIRECT with 4608 bytes .* not a multiple of its sector size"):
+        with pytest.raises(TierError, match=r"refuses O_DIRECT with 4608 bytes .* not a multiple of its sector size"):
             directory.require_direct_io(found, space, [4608])
 
 

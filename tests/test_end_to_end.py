@@ -1,4 +1,4 @@
-"""The main job with the real fio: real files, real numbers. Structure, order and arithmetic are asserted, never a speed."""
+"""The main job with the real fio: structure, order and exact arithmetic are asserted, never a speed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,19 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
     require_fio()
     tier = tmp_path_factory.mktemp("tier")
     run = tmp_path_factory.mktemp("runs") / "run"
-    command = ["-m", "kvbench", "fio", "--tier", f"disk={tier}", "--dataset", "256MiB", "--runtime", "1", "-o", str(run)]
+    command = [
+        "-m",
+        "kvbench",
+        "fio",
+        "--tier",
+        f"disk={tier}",
+        "--dataset",
+        "256MiB",
+        "--runtime",
+        "1",
+        "-o",
+        str(run),
+    ]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     return tier, run, json.loads((run / "result.json").read_text())
@@ -133,7 +145,8 @@ def test_an_imported_result_equals_the_measured_one(
     outcome = kvbench("import", f"disk={run / wanted['source']}", "-o", tmp_path / "imported", "--json")
 
     assert outcome.code == 0, outcome.err
-    (point,) = outcome.json()["points"]  # type: ignore[misc]
+    imported: list[dict[str, Any]] = outcome.json()["points"]  # type: ignore[assignment]
+    (point,) = imported
     for key in ("io_bytes", "mix", "numjobs", "runtime_s", "latency_source", "read", "write"):
         assert point[key] == wanted[key]
 
@@ -221,14 +234,14 @@ def test_a_unit_that_4096_byte_sectors_refuse_is_named(kvbench: Kvbench, loop_mo
     outcome = kvbench(*arguments, "--model", "deepseek-v3")
 
     assert outcome.code == 2
-    assert "(xfs) refuses O_DIRECT with 1124352 bytes (Invalid argument): not a multiple of its sector size" in outcome.err
+    assert (
+        "(xfs) refuses O_DIRECT with 1124352 bytes (Invalid argument): not a multiple of its sector size" in outcome.err
+    )
     assert list(loop_mount.iterdir()) == []
 
 
 @pytest.mark.parametrize("loop_mount", [("ext4", 400 << 20, 512)], indirect=True, ids=["ext4"])
-def test_a_tier_that_fills_up_during_the_layout_is_reported(
-    start: Start, loop_mount: Path, tmp_path: Path
-) -> None:
+def test_a_tier_that_fills_up_during_the_layout_is_reported(start: Start, loop_mount: Path, tmp_path: Path) -> None:
     options = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--runtime", "1", "--dataset", "200MiB")
     child = start("fio", "--tier", loop_mount, *options, "-o", tmp_path / "run")
     # Somebody else fills the file system as soon as the work directory appears.

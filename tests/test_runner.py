@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -58,7 +57,7 @@ def test_the_result_holds_what_the_contract_promises(
     saved = json.loads((run / "result.json").read_text())
 
     assert {key: printed[key] for key in saved} == saved
-    assert list(saved)[0] == "schema_version"
+    assert next(iter(saved)) == "schema_version"
     assert {"schema_version", "created", "labels", "environment", "uses", "points"} <= set(saved)
     assert saved["labels"] == {"rack": "7"}
     assert saved["uses"] == [
@@ -337,9 +336,17 @@ def test_without_fio_the_error_says_how_to_get_it(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("version", "said"), [("fio-3.1", "too old"), ("fio-2.14", "too old"), ("nonsense", "say its version")])
+@pytest.mark.parametrize(
+    ("version", "said"), [("fio-3.1", "too old"), ("fio-2.14", "too old"), ("nonsense", "say its version")]
+)
 def test_an_old_or_strange_fio_is_refused(
-    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, said: str
+    kvbench: Kvbench,
+    fake_fio: FakeFio,
+    tier: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    said: str,
 ) -> None:
     monkeypatch.setenv("FAKE_FIO_VERSION", version)
     outcome = kvbench("fio", "--tier", tier, *SMALL, "-o", tmp_path / "run")
@@ -348,9 +355,7 @@ def test_an_old_or_strange_fio_is_refused(
     assert said in outcome.err
 
 
-def test_two_tiers_are_measured_one_after_the_other(
-    kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path
-) -> None:
+def test_two_tiers_are_measured_one_after_the_other(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     options = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--runtime", "1", "--dataset", "16MiB")
@@ -371,4 +376,4 @@ def test_a_crash_of_ours_exits_70_and_asks_for_a_report(
 
     assert outcome.code == 70
     assert "this is a bug in kvbench" in outcome.err
-    assert os.listdir(tier) == []
+    assert is_clean(tier)

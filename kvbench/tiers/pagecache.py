@@ -28,10 +28,13 @@ def direct_write_error(path: Path, size: int) -> int | None:
 
 
 def cached_fraction(paths: list[Path]) -> float | None:
-    """Share (0..1) of the files' pages that are in the page cache, or None when the kernel does not say."""
+    """Share (0..1) of the files' pages that are in the page cache, or None when the system does not say."""
     total = resident = 0
     for path in paths:
-        pages = _resident_pages(path)
+        try:
+            pages = _resident_pages(path)
+        except OSError:
+            return None
         if pages is None:
             return None
         resident += pages[0]

@@ -22,6 +22,9 @@ LAYOUT_BYTES = 1 << 20
 # The study's own data set: 225 MiB for each job (natoscott/benchmarks storage-offload-eval, fio 3.40 job options).
 PUBLISHED_FILE_BYTES = 225 << 20
 
+# fio 3.33 drops a job whose ``filename`` is longer than 4096 characters; 256 names of ours are 3,000.
+MAX_SHARED_FILES = 256
+
 # fio ends a value at '#' or ';' and expands '$' (fio 3.33 and 3.42), so such a path would silently be another.
 _UNSAFE_IN_PATH = "#;$\"'\\\n\r\t`"
 
@@ -132,7 +135,7 @@ def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
     }
     if own_file:
         return options | {"filename_format": "kvbench.$jobnum"}
-    # Fewer jobs than files: each job roams over all of them, so that every job count covers the whole data set.
+    # Otherwise every job roams over all files, so that every job count covers the whole data set.
     return options | {
         "file_service_type": "random",
         "filename": ":".join(data_file_names(settings.files)),
