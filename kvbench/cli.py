@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except typer.TyperException as error:
         # typer has printed the whole help already when the command line was empty; the message is then empty too.
-        if error.format_message():
-            message = error.format_message().rstrip(". ")
-            _say(f"kvbench: {message}. See 'kvbench {_command_of(error)}--help'.")
+        if message := error.format_message():
+            stop = "" if message.endswith((".", "?", "!")) else "."
+            _say(f"kvbench: {message}{stop} See 'kvbench {_command_of(error)}--help'.")
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         _say("kvbench: interrupted.")

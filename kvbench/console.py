@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +52,9 @@ def print_table(
         title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, title_justify="left", pad_edge=False
     )
     for index, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if index in right else "left", overflow="fold")
+        # A number that is broken over two lines reads as two numbers.
+        numeric = index in right
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
@@ -184,24 +187,23 @@ def _clock(seconds: float) -> str:
 def print_aligned(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
 ) -> None:
-    """Print a table as print_table does on a terminal, and without rich into a pipe.
+    """Print a table without rich where it fits the terminal's width or goes into a pipe, else as print_table does.
 
-    Importing rich is a quarter of the run time of a command that only computes, and a pipe needs no wrapping.
+    Importing rich is a quarter of the run time of a command that only computes.
     """
-    if sys.stdout.isatty():
+    widths = [max(len(row[index]) for row in (columns, *rows)) for index in range(len(columns))]
+    across = sum(widths) + 3 * (len(widths) - 1)
+    if sys.stdout.isatty() and across > shutil.get_terminal_size().columns:
         print_table(title, columns, rows, right=right)
         return
-    table = [columns, *rows]
-    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
     lines = [
         "   ".join(
             cell.rjust(width) if index in right else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in table
+        for row in (columns, *rows)
     ]
-    rule = "─" * (sum(widths) + 3 * (len(widths) - 1))
-    sys.stdout.write("\n".join([title, "", lines[0], rule, *lines[1:]]) + "\n\n")
+    sys.stdout.write("\n".join([title, "", lines[0], "─" * across, *lines[1:]]) + "\n\n")
 
 
 def print_text(text: str) -> None:

@@ -12,12 +12,15 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+Options = dict[str, str]
 
 VERSION = os.environ.get("FAKE_FIO_VERSION", "fio-3.33")
-BEHAVIOUR = json.loads(os.environ.get("FAKE_FIO_BEHAVIOUR", "{}"))
+BEHAVIOUR: dict[str, str | int] = json.loads(os.environ.get("FAKE_FIO_BEHAVIOUR", "{}"))
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     if "--version" in arguments:
         log("version")
         print(VERSION)
@@ -40,8 +43,9 @@ def main(arguments):
     return act(behaviour_of(name), name, options, output)
 
 
-def read_job(path):
-    sections, current = {}, {}
+def read_job(path: Path) -> dict[str, Options]:
+    sections: dict[str, Options] = {}
+    current: Options = {}
     for line in path.read_text().splitlines():
         if line.startswith("["):
             current = sections.setdefault(line.strip("[]"), {})
@@ -51,25 +55,25 @@ def read_job(path):
     return sections
 
 
-def behaviour_of(name):
+def behaviour_of(name: str) -> str | int:
     return next((what for part, what in BEHAVIOUR.items() if part in name), "ok")
 
 
-def lay_out(options):
+def lay_out(options: Options) -> None:
     for number in range(int(options["numjobs"])):
         path = Path(options["directory"].replace("\\:", ":")) / f"kvbench.{number}"
         with path.open("wb") as file:
             file.truncate(int(options["size"]))
 
 
-def act(behaviour, name, options, output):
+def act(behaviour: str | int, name: str, options: Options, output: Path) -> int:
     if behaviour == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if behaviour == "silent":
         print("fio: engine libaio not loadable", file=sys.stderr)
         return 1
     if behaviour in ("hang", "stuck"):
-        return hang(behaviour, name, options, output)
+        hang(behaviour, name, options, output)
     text = document(name, options, behaviour)
     if behaviour == "truncated":
         text = text[: len(text) // 2]
@@ -77,8 +81,8 @@ def act(behaviour, name, options, output):
     return 1 if isinstance(behaviour, int) else 0
 
 
-def hang(behaviour, name, options, output):
-    def on_signal(number, frame):
+def hang(behaviour: str | int, name: str, options: Options, output: Path) -> None:
+    def on_signal(number: int, frame: object) -> None:
         log("signal " + name)
         if behaviour == "hang":
             output.write_text("\nfio: terminating on signal 15\n" + document(name, options, "short"))
@@ -90,7 +94,7 @@ def hang(behaviour, name, options, output):
         time.sleep(0.05)
 
 
-def document(name, options, behaviour):
+def document(name: str, options: Options, behaviour: str | int) -> str:
     runtime_ms = 500 if behaviour == "short" else int(options.get("runtime", "1")) * 1000
     error = behaviour if isinstance(behaviour, int) else 0
     reads = 0 if behaviour == "no-io" or options["rw"].endswith("write") else 3000
@@ -108,13 +112,19 @@ def document(name, options, behaviour):
     return preamble + json.dumps({"fio version": VERSION, "global options": {}, "jobs": [job]}, indent=2) + "\n"
 
 
-def direction(ios, options, runtime_ms):
+def direction(ios: int, options: Options, runtime_ms: int) -> dict[str, Any]:
     block = int(options["bs"])
     if not ios:
         return {"io_bytes": 0, "total_ios": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0}
     # Keep Little's law: jobs = rate x mean latency.
     mean_ns = int(options["numjobs"]) * runtime_ms * 1_000_000 // (4000 if options["rw"] == "randrw" else ios)
-    latency = {"min": mean_ns, "max": mean_ns, "mean": float(mean_ns), "N": ios, "bins": {str(mean_ns): ios}}
+    latency: dict[str, Any] = {
+        "min": mean_ns,
+        "max": mean_ns,
+        "mean": float(mean_ns),
+        "N": ios,
+        "bins": {str(mean_ns): ios},
+    }
     latency["percentile"] = {"50.000000": mean_ns, "99.000000": mean_ns}
     return {
         "io_bytes": ios * block,
@@ -126,7 +136,7 @@ def direction(ios, options, runtime_ms):
     }
 
 
-def log(text):
+def log(text: str) -> None:
     with Path(os.environ["FAKE_FIO_LOG"]).open("a") as file:
         file.write(text + "\n")
 
