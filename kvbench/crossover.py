@@ -16,7 +16,7 @@ import numpy as np
 from kvbench.checks import voiding
 from kvbench.histogram import Histogram
 from kvbench.prefill.curve import Floats, PrefillCurve
-from kvbench.results import Direction, PointResult, Use
+from kvbench.results import Caveat, Direction, PointResult, Use
 
 SingleKind = Literal["from", "below-range", "above-range"]
 RequestKind = Literal["always", "from", "never", "unknown"]
@@ -27,6 +27,8 @@ PUBLISHED_JOBS = 16
 
 _REPLICATES = 200
 _GRID = 256
+# Beyond it a makespan grows by mean / workers for each unit to within a fraction of a percent.
+_SIMULATED_UNITS = 4096
 _CONFIDENCE = 0.95
 _SEED = 20260102
 
@@ -84,6 +86,8 @@ class Crossover:
     verdict: Verdict
     verdict_reason: str
     restore: RestoreCurve | None = None
+    caveats: tuple[Caveat, ...] = ()
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ def decide(
         verdict=verdict,
         verdict_reason=why,
         restore=restore,
+        caveats=measured.point.warnings,
     )
 
 
@@ -196,7 +201,9 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
         return Request("always", None, low, high, reason + doubt)
     if wins[-1]:
         start = int(wins.size - wins[::-1].argmin())
-        return Request("from", _cross(tokens, seconds - prefill, start), low, high, f"restoring wins beyond{doubt}")
+        crossing = _cross(tokens, seconds - prefill, start)
+        inside_interval = max(low or crossing, min(high or crossing, crossing))
+        return Request("from", inside_interval, low, high, f"restoring wins beyond{doubt}")
     if wins.any():
         last = int(tokens[wins.nonzero()[0][-1]])
         reason = f"restoring wins up to about {last:,} tokens and loses beyond: there is no single crossover"
@@ -215,8 +222,8 @@ def judge(request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Go
     if over is not None and over[0] == "not viable":
         return over
     crossing = _against_target(request, curve, target)
-    if crossing[0] == "viable" and over is not None:
-        return over
+    if crossing[0] == "viable":
+        return over or _beyond_measured(restore, curve, target) or crossing
     return crossing
 
 
@@ -224,8 +231,9 @@ def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple
     if target < curve.measured_from:
         return "cannot say", f"prefill was measured from {curve.measured_from:,} tokens on, the target is {target:,}"
     if request.kind == "always":
-        if request.high is not None and request.high > target:
-            return "cannot say", f"the interval of the crossover reaches {request.high:,} tokens"
+        if request.low is not None and (request.high is None or request.high > target):
+            reach = "beyond what was measured" if request.high is None else f"{request.high:,} tokens"
+            return "cannot say", f"the interval of the crossover reaches {reach}"
         return "viable", "restoring wins at every length measured"
     if request.kind == "never":
         if request.low is not None:
@@ -243,6 +251,17 @@ def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple
             f"restoring wins from {request.low:,} tokens at the earliest, the target is {target:,}",
         )
     return "cannot say", f"the interval of the crossover holds the target of {target:,} tokens"
+
+
+def _beyond_measured(restore: RestoreCurve, curve: PrefillCurve, target: int) -> tuple[Verdict, str] | None:
+    """None when the target was measured, or when the fitted curve carried on to it still surely loses to restoring."""
+    if target <= curve.measured_to:
+        return None
+    at = int(np.searchsorted(restore.tokens, target))
+    prefill, restored = _paired(curve.drawn_seconds(restore.tokens[at : at + 1]), restore.draws[:, at : at + 1])
+    if (restored <= prefill).mean() >= (1 + _CONFIDENCE) / 2:
+        return None
+    return "cannot say", f"prefill was measured up to {curve.measured_to:,} tokens, the target is {target:,}"
 
 
 def _over_budget(restore: RestoreCurve, goal: Goal) -> tuple[Verdict, str] | None:
@@ -285,35 +304,40 @@ def _simulate(
     generator = np.random.default_rng(_SEED)
     resampled = generator.multinomial(histogram.samples, weights / weights.sum(), size=_REPLICATES) / histogram.samples
     cumulative = np.cumsum(resampled, axis=1)
+    means = resampled @ values
     finish = np.zeros((_REPLICATES, workers))
     rows = np.arange(_REPLICATES)
     spans = np.empty((_REPLICATES, len(units)))
     done = 0
     for column, count in enumerate(units):
-        for _ in range(done, int(count)):
+        simulated = min(int(count), _SIMULATED_UNITS)
+        for _ in range(done, simulated):
             chosen = (generator.random((_REPLICATES, 1)) > cumulative).sum(axis=1).clip(max=len(values) - 1)
             finish[rows, finish.argmin(axis=1)] += values[chosen]
-        done = int(count)
-        spans[:, column] = finish.max(axis=1)
-    mean = (values * weights).sum() / weights.sum()
-    return spans, resampled @ values / mean
+        done = simulated
+        spans[:, column] = finish.max(axis=1) + means * (count - simulated) / workers
+    return spans, means / ((values * weights).sum() / weights.sum())
 
 
 def _interval(restore: Floats, prefill: Floats, tokens: Floats) -> tuple[int | None, int | None]:
     """The 95 % interval of the length from which restoring wins for good, over paired draws; None beyond the range."""
-    count = max(len(restore), len(prefill))
-    restore = restore[np.arange(count) % len(restore)]
-    prefill = prefill[np.arange(count) % len(prefill)]
+    prefill, restore = _paired(prefill, restore)
     loses = restore > prefill
     # Index after the last length that loses; len(tokens) means "not within the range".
     first_win = np.where(loses.any(axis=1), loses.shape[1] - loses[:, ::-1].argmax(axis=1), 0)
     low = int(np.quantile(first_win, (1 - _CONFIDENCE) / 2, method="lower"))
     high = int(np.quantile(first_win, (1 + _CONFIDENCE) / 2, method="higher"))
-    return _length(tokens, low), _length(tokens, high)
+    # The crossing lies between the last length that loses and the first that wins: take the outer ends.
+    return (
+        None if low == len(tokens) else int(tokens[max(0, low - 1)]),
+        None if high == len(tokens) else int(tokens[high]),
+    )
 
 
-def _length(tokens: Floats, index: int) -> int | None:
-    return int(tokens[index]) if index < len(tokens) else None
+def _paired(one: Floats, other: Floats) -> tuple[Floats, Floats]:
+    """Both sets of draws repeated to the same number, so that each draw of one meets a draw of the other."""
+    count = np.arange(max(len(one), len(other)))
+    return one[count % len(one)], other[count % len(other)]
 
 
 def _cross(tokens: Floats, difference: Floats, start: int) -> int:

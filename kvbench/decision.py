@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -23,13 +23,16 @@ from kvbench.crossover import (
 )
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve
-from kvbench.results import PointResult, RunResult, Use
+from kvbench.results import RunResult, Use
 from kvbench.units import split_list
 
 MixChoice = Literal["auto", "mixed", "read"]
 
 # The axis of the study's figure: prefill cost in seconds for each token.
 PUBLISHED_COSTS_S = (0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002)
+
+
+_LONGEST_TAIL_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +54,26 @@ class Decisions:
     curve: PrefillCurve
     goal: Goal
     crossovers: tuple[Crossover, ...]
-    points: dict[str, PointResult]
     notes: tuple[str, ...]
 
 
 def decide_runs(runs: Sequence[tuple[Path, RunResult]], curve: PrefillCurve, wanted: Wanted) -> Decisions:
     """The crossovers of every tier and use of the runs; UsageError when the filter leaves none."""
     crossovers: list[Crossover] = []
-    points: dict[str, PointResult] = {}
     for run_dir, run in runs:
-        points |= {point.id: point for point in run.points}
         for use in run.uses:
             if not _is_wanted(use, wanted):
                 continue
             for tier in dict.fromkeys(point.tier for point in run.points):
-                crossovers += [_decide(run_dir, run, use, tier, count, curve, wanted) for count in wanted.concurrent]
+                decided = [_decide(run_dir, run, use, tier, count, curve, wanted) for count in wanted.concurrent]
+                crossovers += [replace(crossover, run=str(run_dir)) for crossover in decided]
+    unfinished = [str(run_dir) for run_dir, run in runs if not run.points]
+    if not crossovers and unfinished:
+        raise UsageError(f"{unfinished[0]} holds no finished point yet; continue it with 'kvbench fio --resume'.")
     if not crossovers:
         held = sorted({f"{use.model} (TP {use.tp}, {use.connector})" for _, run in runs for use in run.uses})
         raise UsageError(f"no measured model matches; the runs hold {', '.join(held) or 'no model'}.")
-    return Decisions(curve, wanted.goal, tuple(crossovers), points, _notes(crossovers, curve))
+    return Decisions(curve, wanted.goal, tuple(crossovers), _notes(crossovers, curve))
 
 
 def to_json(decided: Decisions) -> dict[str, Any]:
@@ -113,8 +117,8 @@ def parse_tails_ms(text: str) -> list[float]:
         tails = [float(item) / 1000 for item in split_list(text)]
     except ValueError:
         tails = []
-    if not tails or not all(math.isfinite(tail) and tail > 0 for tail in tails):
-        raise UsageError(f"--p99-ms {text!r}: write positive milliseconds, separated by commas, like 5,50.")
+    if not tails or not all(0 < tail <= _LONGEST_TAIL_S for tail in tails):
+        raise UsageError(f"--p99-ms {text!r}: write positive milliseconds up to a day, separated by commas, like 5,50.")
     return tails
 
 
@@ -164,7 +168,8 @@ def _reads_at(run_dir: Path, run: RunResult, use: Use, tier: str, jobs: int, mix
     for kind in wanted:
         for point in run.points:
             fits = (point.tier, point.io_bytes, point.numjobs, point.mix) == (tier, use.io_bytes, jobs, kind)
-            if fits and point.status == "ok" and point.read is not None and point.read.latency_ns is not None:
+            usable = point.status == "ok" and point.read is not None and point.read.iops > 0
+            if fits and usable and point.read is not None and point.read.latency_ns is not None:
                 return Measured(point, point.read, results.load_histogram(run_dir, point, "read"))
     return None
 
@@ -199,6 +204,7 @@ def _crossover_json(crossover: Crossover) -> dict[str, Any]:
         "model": crossover.use.model,
         "tp": crossover.use.tp,
         "connector": crossover.use.connector,
+        "run": crossover.run,
         "io_bytes": crossover.use.io_bytes,
         "concurrent_restores": crossover.concurrent_restores,
         "point": crossover.point,

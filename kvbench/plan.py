@@ -64,5 +64,5 @@ def point_id(tier: str, io_bytes: int, mix: Mix, numjobs: int) -> str:
 
 
 def slug(text: str) -> str:
-    """``text`` with everything but letters, digits, dot and underscore turned into dashes."""
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "tier"
+    """``text`` with everything but letters, digits, dot and underscore turned into dashes, 80 characters at most."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:80] or "tier"

@@ -185,6 +185,11 @@ def load(run_dir: Path) -> RunResult:
         raise ResultFileError(f"{path} is damaged at {where}: {first['msg']}; restore it or measure again.") from None
 
 
+def open_run(path: Path) -> tuple[Path, RunResult]:
+    """The run directory that ``path`` names (itself, or a result.json in it) and the run saved there."""
+    return (path.parent if path.is_file() else path), load(path)
+
+
 def save_histograms(run_dir: Path, name: str, histograms: Mapping[str, Histogram]) -> None:
     """Write ``{"unit": "ns", "<direction>": {"<latency_ns>": count}}``, the format that all drivers share."""
     content: dict[str, object] = {"unit": "ns"}
@@ -211,7 +216,8 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
+        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes.
+        with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -229,7 +235,7 @@ def _read_object(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise ResultFileError(f"{path} cannot be read ({error.strerror}).") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ResultFileError(f"{path} is not complete JSON ({error}); restore it or measure again.") from None
     if not isinstance(data, dict):
         raise ResultFileError(f"{path} holds no JSON object; name a run directory.")

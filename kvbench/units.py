@@ -75,6 +75,23 @@ def format_bandwidth(bytes_per_s: float) -> str:
     return f"{format_bytes(bytes_per_s)}/s"
 
 
+def format_mib_per_s(bytes_per_s: float) -> str:
+    """Bytes per second as a plain number of MiB/s, for a column whose head names the unit: ``202.5``, ``1,684``."""
+    value = bytes_per_s / _BINARY["MiB"]
+    return f"{value:,.0f}" if value >= 999.95 else _short(value)
+
+
+def format_ms(duration_ns: float) -> str:
+    """Nanoseconds as a plain number of ms, for a column whose head names the unit: ``0.812``, ``107``, ``17,100``."""
+    value = duration_ns / NS_PER_MS
+    return f"{value:,.0f}" if value >= 999.5 else _three(value)
+
+
+def format_rate(per_s: float) -> str:
+    """A rate per second as a plain number: ``1,497`` or ``9.5``."""
+    return f"{per_s:,.0f}" if per_s >= 9.95 else f"{per_s:.1f}"
+
+
 def format_duration_ns(duration_ns: float) -> str:
     """Nanoseconds as ``107 ms``, ``3.97 ms``, ``812 us`` or ``17.1 s``: three significant digits."""
     for factor, unit in ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (1_000, "us")):
@@ -110,8 +127,8 @@ def _whole(number: str, factor: int, text: str, what: str) -> int:
 def _scale(count: float) -> tuple[str, int]:
     unit, factor = "KiB", _BINARY["KiB"]
     for name, size in _BINARY.items():
-        # 0.99995 keeps 1048575 from reading "1024 KiB".
-        if count >= size * 0.99995:
+        # From 1023.5 on, four digits would read "1024" of the smaller unit.
+        if count >= size * (1023.5 / 1024):
             unit, factor = name, size
     return unit, factor
 
@@ -122,5 +139,6 @@ def _short(value: float) -> str:
 
 
 def _three(value: float) -> str:
-    digits = len(str(int(value))) if value >= 1 else 0
-    return f"{value:.{max(0, 3 - digits)}f}"
+    rounded = float(f"{value:.3g}")
+    whole_digits = len(str(int(rounded))) if rounded >= 1 else 0
+    return f"{rounded:.{max(0, 3 - whole_digits)}f}"

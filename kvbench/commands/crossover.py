@@ -68,8 +68,10 @@ def crossover(
     if not found and p99_ms is None and (newest := rundir.newest()) is not None:
         console.note(f"run: {newest}")
         found = [newest]
-    if p99_ms is not None or not found:
-        _published(p99_ms or "5,50,500", curve, as_json=json)
+    if p99_ms is not None and found:
+        raise UsageError("--p99-ms prints the published figure for given tails; leave out RUN_DIR, or --p99-ms.")
+    if not found:
+        _published("5,50,500" if p99_ms is None else p99_ms, curve, as_json=json)
         return
     if curve is None:
         raise UsageError("say how fast the GPUs recompute: --ttft-csv FILE (or --p99-ms for the published figure).")
@@ -77,7 +79,7 @@ def crossover(
         model, tp, connector, decision.parse_mix(mix), parse_counts(concurrent_restores, "--concurrent-restores"),
         Goal(parse_tokens(target_context), None if ttft_budget is None else parse_duration_s(ttft_budget)),
     )  # fmt: skip
-    decided = decision.decide_runs([(path, results.load(path)) for path in found], curve, wanted)
+    decided = decision.decide_runs([results.open_run(path) for path in found], curve, wanted)
     shown = (tables.decision_table(decided), tables.explanation_table(decided))
     if markdown is not None:
         results.write_atomically(markdown, as_markdown(shown, "Restore or recompute"))

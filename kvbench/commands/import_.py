@@ -46,7 +46,7 @@ def import_(
     from kvbench.commands.fio import exit_code, show_run
     from kvbench.commands.planning import uses_for
 
-    named = [_named(text) for text in files]
+    named = _distinct([_named(text) for text in files])
     read = [(name, path, _read(name, path)) for name, path in named]
     points = [point for _, _, (_, imported) in read for point in imported]
     uses = _measured_uses(uses_for(model, tp, kv_dtype, block_tokens, connector), points, asked=bool(model))
@@ -63,6 +63,17 @@ def _named(text: str) -> tuple[str, Path]:
     if separator and path and "/" not in name:
         return name, Path(path)
     return Path(text).stem, Path(text)
+
+
+def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    from kvbench.errors import UsageError
+    from kvbench.plan import slug
+
+    names = [slug(name) for name, _ in named]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two files are called {twice!r}; give each a name: a=FILE b=FILE.")
+    return named
 
 
 def _read(name: str, path: Path) -> tuple[list[object], list[ImportedPoint]]:

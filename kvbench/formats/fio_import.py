@@ -23,6 +23,10 @@ _MIX_OF_RW: dict[str, Mix] = {
     "randrw": "mixed",
 }
 
+_NO_PAGE_CACHE = frozenset(
+    {"http", "null", "rados", "rbd", "nbd", "net", "rdma", "libcufile", "nfs", "io_uring_cmd", "sg"}
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedPoint:
@@ -33,14 +37,14 @@ class ImportedPoint:
 
 
 def imported_points(output: FioOutput, tier: str, source: str) -> list[ImportedPoint]:
-    """One point per fio job name, judged; entries of one name (no group_reporting) are merged exactly."""
-    by_name: dict[str, list[FioJob]] = {}
+    """One point per fio group and job name, judged; entries of one name (no group_reporting) are merged exactly."""
+    entries: dict[tuple[int, str], list[FioJob]] = {}
     for job in output.jobs:
-        by_name.setdefault(job.name, []).append(job)
+        entries.setdefault((job.group, job.name), []).append(job)
     taken: set[str] = set()
     points = []
-    for name, entries in by_name.items():
-        imported = _imported(_merged(entries), len(entries), output, tier, source)
+    for (_, name), jobs in entries.items():
+        imported = _imported(_merged(jobs), len(jobs), output, tier, source)
         identity = _unused(f"{slug(tier)}-{slug(name)}", taken)
         points.append(replace(imported, point=replace(imported.point, id=identity)))
     return points
@@ -48,7 +52,6 @@ def imported_points(output: FioOutput, tier: str, source: str) -> list[ImportedP
 
 def _imported(job: FioJob, entries: int, output: FioOutput, tier: str, source: str) -> ImportedPoint:
     mix = _mix(job)
-    conditions = _conditions(job, mix)
     failure = failure_of(job, output.preamble.splitlines())
     io_bytes, contradiction = _io_bytes(job)
     point = PointResult(
@@ -59,75 +62,100 @@ def _imported(job: FioJob, entries: int, output: FioOutput, tier: str, source: s
         driver="fio",
         io_bytes=io_bytes,
         mix=mix,
-        numjobs=max(int(job.options.get("numjobs", "1") or 1), entries) if _is_number(job, "numjobs") else entries,
+        numjobs=max(_number(job, "numjobs", 1) or 1, entries),
         runtime_s=job.runtime_s,
         latency_source=latency_source_of(job),
         status="failed" if failure else "ok",
         reason=failure,
         read=direction_of(job.read),
         write=direction_of(job.write),
-        conditions=conditions,
+        conditions=_conditions(job, mix),
     )
     judged = judge(point)
-    if contradiction is not None and not failure:
-        judged = replace(judged, warnings=(contradiction, *judged.warnings))
-    return ImportedPoint(judged, histograms_of(job))
+    own = [caveat for caveat in (contradiction, _cut_off(output)) if caveat is not None and not failure]
+    return ImportedPoint(replace(judged, warnings=(*own, *judged.warnings)), histograms_of(job))
 
 
 def _mix(job: FioJob) -> Mix:
-    known = _MIX_OF_RW.get(job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower())
-    if known is not None:
-        return known
+    # Both directions done settles it: a group takes the options of its last section (axboe/fio#2132).
     if job.read is not None and job.write is not None:
         return "mixed"
-    return "write" if job.read is None and job.write is not None else "read"
+    if job.read is None and job.write is None:
+        return _MIX_OF_RW.get(job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower(), "read")
+    return "read" if job.write is None else "write"
 
 
 def _io_bytes(job: FioJob) -> tuple[int, Caveat | None]:
     """Bytes per operation as done; the option only confirms them, since it can be another job's (axboe/fio#2132)."""
     sides = [side for side in (job.read, job.write) if side is not None]
     ios, done = sum(side.ios for side in sides), sum(side.bytes for side in sides)
-    asked = size_bytes(
-        job.options.get("bs", job.options.get("blocksize")), int(job.options.get("kb_base", "1024") or 1024)
-    )
+    text = job.options.get("bs", job.options.get("blocksize"))
+    asked = size_bytes(text, _kb_base(job))
     if ios == 0:
         return asked or 0, None
-    measured = done / ios
-    if asked is not None and abs(asked * ios - done) <= asked * (failed_ios(job) + max(1, ios // 1000)):
+    varied = next((f"{name}={job.options[name]}" for name in ("bssplit", "bsrange") if name in job.options), None)
+    if (
+        varied is None
+        and asked is not None
+        and abs(asked * ios - done) <= asked * (failed_ios(job) + max(1, ios // 1000))
+    ):
         return asked, None
-    if asked is None:
-        return round(measured), None
-    return round(measured), Caveat(
+    measured = round(done / ios)
+    if varied is None and text is None:
+        return measured, None
+    return measured, Caveat(
         "block-size",
-        f"the job says bs={asked} and moved {measured:.0f} bytes per operation",
-        "the entry mixes jobs of several block sizes; run fio with one group per block size",
-        {"bs": asked, "bytes_per_operation": round(measured)},
+        f"the job says {varied or f'bs={text}'} and moved {measured:,} bytes per operation on average",
+        "the entry mixes block sizes; run fio with one group per block size",
+        {"bs": asked, "bytes_per_operation": measured},
+    )
+
+
+def _cut_off(output: FioOutput) -> Caveat | None:
+    if not output.cut_off:
+        return None
+    return Caveat(
+        "cut-off",
+        "the last document of the file is cut off; these are the counts of the one before",
+        "keep fio's whole output",
     )
 
 
 def _conditions(job: FioJob, mix: Mix) -> Conditions:
     options = job.options
-    depth = int(options.get("iodepth", "1") or 1) if _is_number(job, "iodepth") else None
-    jobs = int(options.get("numjobs", "1") or 1) if _is_number(job, "numjobs") else 1
-    size = size_bytes(options.get("size", options.get("filesize")))
-    shared = "filename" in options
+    depth = _number(job, "iodepth", 1)
+    size = size_bytes(options.get("size", options.get("filesize")), _kb_base(job))
+    jobs = 1 if "filename" in options else _number(job, "numjobs", 1) or 1
     capped = depth is not None and depth > 1 and job.depth_one_percent is not None and job.depth_one_percent > 99.9
     return Conditions(
         ioengine=options.get("ioengine"),
-        direct=is_set(options, "direct"),
+        direct=_direct(job),
         iodepth=depth,
         iodepth_reached=False if capped else None,
-        rwmixread=int(options.get("rwmixread", "50") or 50)
-        if mix == "mixed" and _is_number(job, "rwmixread")
-        else None,
+        rwmixread=_number(job, "rwmixread", 50) if mix == "mixed" else None,
         requested_runtime_s=duration_s(options.get("runtime")) if is_set(options, "time_based") else None,
-        dataset_bytes=None if size is None else size * (1 if shared else jobs),
+        dataset_bytes=None if size is None else size * jobs,
         failed_ios=failed_ios(job),
     )
 
 
-def _is_number(job: FioJob, option: str) -> bool:
-    return job.options.get(option, "1").isdecimal()
+def _direct(job: FioJob) -> bool | None:
+    """Whether the page cache was bypassed; None for engines that have none. ``buffered`` is the opposite spelling."""
+    if job.options.get("ioengine") in _NO_PAGE_CACHE:
+        return None
+    if "buffered" in job.options:
+        return not is_set(job.options, "buffered")
+    return is_set(job.options, "direct")
+
+
+def _number(job: FioJob, option: str, default: int) -> int | None:
+    """A whole-number option, ``default`` when it is absent, None when it is something else."""
+    text = job.options.get(option, str(default))
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def _kb_base(job: FioJob) -> int:
+    return 1000 if job.options.get("kb_base") in ("1000", "1k") else 1024
 
 
 def _merged(entries: Sequence[FioJob]) -> FioJob:
@@ -158,20 +186,26 @@ def _merged_direction(sides: Sequence[FioDirection | None]) -> FioDirection | No
 
 def _merged_latency(parts: Sequence[FioLatency | None]) -> FioLatency | None:
     present = [part for part in parts if part is not None]
-    samples = sum(part.samples for part in present)
     histograms = [part.histogram for part in present if part.histogram is not None]
     # Percentiles of several processes cannot be averaged: without every histogram there is no merged percentile.
     if not present or len(present) != len(parts) or len(histograms) != len(present):
         return None
     return FioLatency(
         source=present[0].source,
-        samples=samples,
-        mean_ns=sum(part.mean_ns * part.samples for part in present) / samples,
-        min_ns=min(part.min_ns for part in present),
-        max_ns=max(part.max_ns for part in present),
+        samples=sum(part.samples for part in present),
+        mean_ns=_merged_mean(present),
+        min_ns=min((part.min_ns for part in present if part.min_ns is not None), default=None),
+        max_ns=max((part.max_ns for part in present if part.max_ns is not None), default=None),
         histogram=merge(histograms),
         percentiles_ns={},
     )
+
+
+def _merged_mean(parts: Sequence[FioLatency]) -> float | None:
+    means = [(part.mean_ns, part.samples) for part in parts if part.mean_ns is not None]
+    if len(means) != len(parts):
+        return None
+    return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -54,17 +54,17 @@ def fit(samples: Samples) -> PrefillCurve:
     """The curve that minimises squared relative errors: prefill work is linear in L plus quadratic attention.
 
     Relative, because a millisecond at 2k tokens counts as much as 25 ms at 48k. The bootstrap resamples the relative
-    residuals, widened by n / (n - p) (Davison & Hinkley, Bootstrap Methods and their Application, 6.2.3); two lengths
-    fit a line only.
+    residuals, widened by n / (n - p) (Davison & Hinkley, Bootstrap Methods and their Application, 6.2.3). Two lengths
+    carry two terms and no interval.
     """
     tokens = np.array([sample.prompt_tokens for sample in samples.rows], dtype=float)
     seconds = np.array([sample.ttft_s for sample in samples.rows])
-    terms = 3 if len(set(tokens)) > 2 else 2
-    design = _powers(tokens)[:, :terms] / seconds[:, np.newaxis]
-    coefficients = _non_negative(design, np.ones((len(tokens), 1)))[0]
-    fitted = _powers(tokens)[:, :terms] @ coefficients
-    draws = _bootstrap(tokens, seconds, fitted, int((coefficients > 0).sum()), terms)
-    a, b, c = [*coefficients, 0.0][:3]
+    lengths = len(set(tokens))
+    design = _powers(tokens) / seconds[:, np.newaxis]
+    coefficients = _non_negative(design, np.ones((len(tokens), 1)), most_terms=lengths)[0]
+    fitted = _powers(tokens) @ coefficients
+    draws = _bootstrap(tokens, seconds, fitted, used=int((coefficients > 0).sum()), lengths=lengths)
+    a, b, c = coefficients
     return PrefillCurve(
         a_s=float(a),
         b_s_per_token=float(b),
@@ -78,22 +78,21 @@ def fit(samples: Samples) -> PrefillCurve:
     )
 
 
-def _bootstrap(tokens: Floats, seconds: Floats, fitted: Floats, used: int, terms: int) -> Floats:
+def _bootstrap(tokens: Floats, seconds: Floats, fitted: Floats, *, used: int, lengths: int) -> Floats:
     count = len(tokens)
-    if count <= used:
+    if lengths < 3 or count <= used:
         return np.empty((0, 3))
     residuals = (seconds / fitted - 1) * np.sqrt(count / (count - used))
     residuals -= residuals.mean()
     generator = np.random.default_rng(_SEED)
     drawn = fitted * np.maximum(0.05, 1 + generator.choice(residuals, size=(DRAWS, count)))
     # Weights of the original fit, so that every draw is one more right-hand side of the same least-squares problem.
-    design = _powers(tokens)[:, :terms] / fitted[:, np.newaxis]
-    solutions = _non_negative(design, (drawn / fitted).T)
-    return np.pad(solutions, ((0, 0), (0, 3 - terms)))
+    design = _powers(tokens) / fitted[:, np.newaxis]
+    return _non_negative(design, (drawn / fitted).T, most_terms=lengths)
 
 
-def _non_negative(design: Floats, targets: Floats) -> Floats:
-    """Non-negative least squares for every column of ``targets``, shape (columns, terms).
+def _non_negative(design: Floats, targets: Floats, *, most_terms: int) -> Floats:
+    """Non-negative least squares with up to ``most_terms`` terms for every column of ``targets``: (columns, terms).
 
     With at most three terms the optimum is the best of the unconstrained solutions over all subsets of terms that comes
     out non-negative, which is exact.
@@ -101,7 +100,7 @@ def _non_negative(design: Floats, targets: Floats) -> Floats:
     terms, columns = design.shape[1], targets.shape[1]
     best = np.zeros((columns, terms))
     best_error = (targets**2).sum(axis=0)
-    for size in range(1, terms + 1):
+    for size in range(1, min(terms, most_terms) + 1):
         for subset in combinations(range(terms), size):
             part = design[:, subset]
             scale = np.linalg.norm(part, axis=0)

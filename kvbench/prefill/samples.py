@@ -76,7 +76,7 @@ def _content(path: Path) -> tuple[list[tuple[int, str]], dict[str, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if note := _NOTE.fullmatch(line.strip()):
             notes[note.group(1).lower()] = note.group(2).strip()
-        elif line.strip() and not line.startswith("#"):
+        elif line.strip() and not line.lstrip().startswith("#"):
             numbered.append((number, line))
     return numbered, notes
 
@@ -123,7 +123,7 @@ def _require_usable(rows: Sequence[tuple[int, Sample]], path: Path) -> None:
                 f"{path}: line {number} goes back from {before.prompt_tokens} to {sample.prompt_tokens} tokens; "
                 "sort the file by prompt_tokens (several runs in one file must not be mixed up)."
             )
-    concurrency = {sample.extra.get("concurrency") for _, sample in rows}
+    concurrency = {value for _, sample in rows for name, value in sample.extra.items() if name.lower() == "concurrency"}
     if len(concurrency) > 1:
         raise InputFileError(
             f"{path} mixes values of concurrency; keep the rows of one, or of 1 for one request alone."

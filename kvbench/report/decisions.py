@@ -44,7 +44,7 @@ def explanation_table(decided: Decisions) -> Table:
             f"{crossover.use.model} TP{crossover.use.tp}",
             crossover.request.reason if crossover.request.reason == crossover.verdict_reason else _both(crossover),
             crossover.point or "-",
-            _doubts(decided, crossover.point),
+            ", ".join(caveat.code for caveat in crossover.caveats),
         )
         for crossover in decided.crossovers
     ]
@@ -121,8 +121,3 @@ def _rate(tokens_per_s: float | None) -> str:
 
 def _both(crossover: Crossover) -> str:
     return f"{crossover.request.reason}; {crossover.verdict_reason}"
-
-
-def _doubts(decided: Decisions, point_id: str | None) -> str:
-    point = decided.points.get(point_id or "")
-    return ", ".join(caveat.code for caveat in point.warnings) if point else ""

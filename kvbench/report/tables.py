@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvbench.results import Caveat, PointResult, RunResult
-from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
+from kvbench.results import Caveat, LatencyNs, PointResult, RunResult
+from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
+
+_MARKDOWN = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,18 @@ def models_table(run: RunResult) -> Table:
 
 
 def points_table(run: RunResult) -> Table:
-    """Every direction of every point: rate, bandwidth and latency, with the codes of its warnings."""
-    rows = [row for point in run.points for row in _point_rows(point)]
-    columns = ("tier", "I/O", "mix", "jobs", "", "IO/s", "bandwidth", "p50", "p99", "p99 95 % interval", "distrust")
-    return Table("Measured", columns, tuple(rows), (1, 3, 5, 6, 7, 8, 9))
+    """Every direction of every point: rate, bandwidth and latency, with the codes of its warnings.
+
+    One unit for each column, so that rows compare at a glance; the tier is left out when there is only one.
+    """
+    several = len({point.tier for point in run.points}) > 1
+    rows = [row if several else row[1:] for point in run.points for row in _point_rows(point)]
+    columns = ("tier", "I/O", "mix", "jobs", "side", "IO/s", "MiB/s", "p50 ms", "p99 ms", "95 % interval", "distrust")
+    title = "Measured" if several or not run.points else f"Measured on {run.points[0].tier}"
+    right = (1, 3, 5, 6, 7, 8, 9)
+    if several:
+        return Table(title, columns, tuple(rows), right)
+    return Table(title, columns[1:], tuple(rows), tuple(index - 1 for index in right))
 
 
 def warnings_table(run: RunResult) -> Table:
@@ -66,13 +77,15 @@ def warnings_summary(run: RunResult) -> Table:
     total = len(run.points)
     rows = [(code, f"{len(found)} of {total}", found[0].message, found[0].hint) for code, found in by_code.items()]
     failed = [point for point in run.points if point.status != "ok"]
-    rows += [(point.status, point.id, point.reason or "", "measure it again with --resume") for point in failed]
+    rows += [(point.status, point.id, point.reason or "", "measure it again") for point in failed]
     return Table("Reasons to distrust a number", ("code", "points", "what was seen, first", "what to do"), tuple(rows))
 
 
-def markdown(tables: Sequence[Table], heading: str) -> str:
-    """The tables as GitHub-flavoured Markdown under one heading; empty tables are left out."""
+def markdown(tables: Sequence[Table], heading: str, notes: Sequence[str] = ()) -> str:
+    """The tables as GitHub-flavoured Markdown under one heading and its notes; empty tables are left out."""
     parts = [f"# {_cell(heading)}", ""]
+    for note in notes:
+        parts += [_cell(note), ""]
     for table in tables:
         if table.rows:
             parts += [f"## {_cell(table.title)}", "", *_markdown_table(table), ""]
@@ -88,30 +101,21 @@ def _point_rows(point: PointResult) -> list[tuple[str, ...]]:
     for name, side in (("read", point.read), ("write", point.write)):
         if side is None:
             continue
-        latency = side.latency_ns
-        rows.append(
-            (
-                *head,
-                name,
-                f"{side.iops:,.0f}" if side.iops >= 10 else f"{side.iops:.1f}",
-                format_bandwidth(side.bytes_per_s),
-                _duration(latency.p50 if latency else None),
-                _duration(latency.p99 if latency else None),
-                _interval(latency.p99_low, latency.p99_high) if latency else "-",
-                doubts,
-            )
-        )
+        latency = side.latency_ns or LatencyNs()
+        interval = _interval(latency.p99_low, latency.p99_high)
+        numbers = (format_rate(side.iops), format_mib_per_s(side.bytes_per_s), _ms(latency.p50), _ms(latency.p99))
+        rows.append((*head, name, *numbers, interval, doubts))
     return rows
 
 
-def _duration(latency_ns: int | None) -> str:
-    return "-" if latency_ns is None else format_duration_ns(latency_ns)
+def _ms(latency_ns: int | None) -> str:
+    return "-" if latency_ns is None else format_ms(latency_ns)
 
 
 def _interval(low: int | None, high: int | None) -> str:
     if low is None and high is None:
         return "-"
-    return f"{_duration(low) if low is not None else '?'} to {_duration(high) if high is not None else '?'}"
+    return f"{'?' if low is None else format_ms(low)} to {'?' if high is None else format_ms(high)}"
 
 
 def _markdown_table(table: Table) -> list[str]:
@@ -125,5 +129,5 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     # Names come from users: keep them from ending a cell, opening a tag, or starting emphasis or code.
-    escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("`", "\\`")
-    return " ".join(escaped.replace("*", "\\*").replace("[", "\\[").split())
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return " ".join(_MARKDOWN.sub(r"\\\g<0>", escaped).split())

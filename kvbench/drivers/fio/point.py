@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -21,8 +20,8 @@ def direction_of(fio: FioDirection | None) -> Direction | None:
     return Direction(
         ios=fio.ios,
         bytes=fio.bytes,
-        iops=_finite(fio.iops),
-        bytes_per_s=_finite(fio.bytes_per_s),
+        iops=fio.iops,
+        bytes_per_s=fio.bytes_per_s,
         latency_ns=None if fio.latency is None else _latency_of(fio.latency),
     )
 
@@ -57,6 +56,8 @@ def failure_of(job: FioJob, preamble: Sequence[str] = ()) -> str | None:
         text = os.strerror(job.error) if known else "an error of its I/O engine"
         said = next((line for line in preamble if line.startswith("fio:")), "")
         return f"fio reports {text}{f' (error {job.error})' if known else ''}{f': {said}' if said else ''}"
+    if job.unified:
+        return "fio ran with unified_rw_reporting, which hides reads behind writes; run it without"
     if job.read is None and job.write is None:
         said = next((line for line in preamble if line.startswith("fio:")), "")
         return f"fio did no I/O{f': {said}' if said else ''}"
@@ -70,14 +71,10 @@ def asked(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _latency_of(latency: FioLatency) -> LatencyNs:
-    base = LatencyNs(mean=_finite(latency.mean_ns), min=latency.min_ns, max=latency.max_ns)
+    base = LatencyNs(mean=latency.mean_ns, min=latency.min_ns, max=latency.max_ns)
     if latency.histogram is None:
         named = {name: latency.percentiles_ns.get(percent) for name, percent in _NAMED.items()}
         return LatencyNs(mean=base.mean, min=base.min, max=base.max, **named)
     named = {name: latency.histogram.percentile(percent) for name, percent in _NAMED.items()}
     low, high = percentile_interval_ns(latency.histogram, 99)
     return LatencyNs(mean=base.mean, min=base.min, max=base.max, **named, p99_low=low, p99_high=high)
-
-
-def _finite(value: float) -> float:
-    return value if math.isfinite(value) else 0.0

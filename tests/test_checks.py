@@ -1,0 +1,178 @@
+"""Every check fires on a point that deserves it, with the numbers in its values, and is silent on a clean one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
+from kvbench.results import PointResult, Value
+from tests.factories import conditions, direction, latency, mixed_point, point
+
+GIB = 1 << 30
+CLEAN = point()
+NO_LATENCY = direction(latency_ns=None)
+
+# For each check: a point that triggers it, the caveat's code, its exact values, and a near miss that stays silent.
+CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
+    "short_runtime": (
+        point(runtime_s=56.9), "short-runtime", {"runtime_s": 56.9, "requested_runtime_s": 60.0}, point(runtime_s=57.0)
+    ),
+    "long_runtime": (
+        point(runtime_s=73.1), "stalled",
+        {"runtime_s": 73.1, "requested_runtime_s": 60.0, "max_ns": 20_000_000}, point(runtime_s=73.0),
+    ),
+    "failed_operations": (
+        point(conditions=conditions(failed_ios=3)), "failed-operations", {"failed_ios": 3}, CLEAN
+    ),
+    "memory_filesystem": (
+        point(conditions=conditions(filesystem="tmpfs")), "memory-filesystem", {"filesystem": "tmpfs"},
+        point(conditions=conditions(filesystem=None)),
+    ),
+    "buffered": (
+        point(conditions=conditions(direct=False)), "buffered", {}, point(conditions=conditions(direct=None))
+    ),
+    "page_cache": (
+        point(conditions=conditions(cached_fraction=0.0123456)), "page-cache", {"cached_fraction": 0.0123},
+        point(conditions=conditions(cached_fraction=0.01)),
+    ),
+    "device_counters": (
+        point(read=direction(1000, 100, 1000), conditions=conditions(device_read_bytes=899_999)),
+        "reads-not-from-device", {"read_bytes": 1_000_000, "device_read_bytes": 899_999},
+        point(read=direction(1000, 100, 1000), conditions=conditions(device_read_bytes=900_000)),
+    ),
+    "cache_unknown": (
+        point(conditions=conditions(filesystem="ceph", device_read_bytes=None, cached_fraction=None)),
+        "cache-state-unknown", {"filesystem": "ceph"},
+        point(conditions=conditions(filesystem=None, device_read_bytes=None, cached_fraction=None)),
+    ),
+    "rereads": (
+        point(read=direction(3000, 100, 1 << 20), conditions=conditions(dataset_bytes=1000 << 20)), "re-read",
+        {"re_read_factor": 3.0, "dataset_bytes": 1000 << 20, "memory_bytes": 32 * GIB},
+        point(read=direction(2000, 100, 1 << 20), conditions=conditions(dataset_bytes=1000 << 20)),
+    ),
+    "littles_law": (
+        point(read=direction(6000, 100, latency_ns=latency(10.6e6))), "littles-law",
+        {"in_flight": 1.06, "expected": 1}, point(read=direction(6000, 100, latency_ns=latency(10.5e6))),
+    ),
+    "wrong_mix": (
+        mixed_point(5000, 5000), "wrong-mix", {"read_percent": 50.0, "rwmixread": 75}, mixed_point(7320, 2680)
+    ),
+    "shallow_queue": (
+        point(conditions=conditions(iodepth=8, iodepth_reached=False)), "queue-depth", {"iodepth": 8},
+        point(conditions=conditions(iodepth=8, iodepth_reached=True)),
+    ),
+    "few_samples": (
+        mixed_point(3000, 999), "few-samples", {"write_ios": 999, "needed": 1000}, mixed_point(3000, 1000)
+    ),
+    "completion_latency_only": (
+        point(latency_source="clat"), "completion-latency", {"ioengine": "libaio"},
+        point(latency_source="clat", conditions=conditions(ioengine="psync")),
+    ),
+    "no_latency": (point(read=NO_LATENCY), "no-latency", {}, point(read=None)),
+    "cpu_steal": (
+        point(conditions=conditions(cpu_steal_percent=10.0)), "cpu-steal", {"cpu_steal_percent": 10.0},
+        point(conditions=conditions(cpu_steal_percent=9.9)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(getattr(check, "__name__", check)))
+def test_every_check_has_a_case_that_fires_and_one_that_does_not(check: Check) -> None:
+    guilty, code, values, innocent = CASES[check.__name__]
+    caveat = check(guilty)
+    assert caveat is not None
+    assert (caveat.code, caveat.values) == (code, values)
+    assert caveat.message
+    assert caveat.hint
+    assert "nan" not in caveat.message.lower().split()
+    assert check(innocent) is None
+    assert check(CLEAN) is None
+
+
+def test_no_case_is_left_over_and_no_code_twice() -> None:
+    assert [check.__name__ for check in CHECKS] == list(CASES)
+    codes = [code for _, code, _, _ in CASES.values()]
+    assert len(codes) == len(set(codes))
+
+
+def test_idle_jobs_is_the_other_half_of_littles_law() -> None:
+    lazy = judge(point(read=direction(6000, 100, latency_ns=latency(7.9e6))))
+    assert [(caveat.code, caveat.values) for caveat in lazy.warnings] == [
+        ("idle-jobs", {"in_flight": 0.79, "expected": 1})
+    ]
+    assert judge(point(read=direction(6000, 100, latency_ns=latency(8e6)))).warnings == ()
+
+
+def test_littles_law_adds_both_directions() -> None:
+    busy = mixed_point(4500, 1500)
+    assert judge(busy).warnings == ()
+    assert busy.write is not None
+    half = replace(busy, write=replace(busy.write, latency_ns=None))
+    assert [caveat.code for caveat in judge(half).warnings] == ["no-latency"]
+
+
+def test_the_impossible_published_row_is_caught() -> None:
+    """Qwen3-8B on NVMe: 16 jobs at 2,768 operations/s must take 5.78 ms on average, 1.4 ms was printed as p50."""
+    read = direction(2768 * 60, 2768.0, 2_359_296, latency_ns=latency(1.4e6))
+    codes = [caveat.code for caveat in judge(point(numjobs=16, read=read)).warnings]
+    assert "idle-jobs" in codes
+
+
+def test_rereads_need_a_data_set_that_could_be_cached() -> None:
+    read = direction(3000, 100, 1 << 20)
+    for changes in ({"dataset_bytes": None}, {"dataset_bytes": 1000 << 20, "memory_bytes": 999 << 20}):
+        assert judge(point(read=read, conditions=conditions(**changes))).warnings == ()
+    unknown = judge(point(read=read, conditions=conditions(dataset_bytes=1000 << 20, memory_bytes=None)))
+    assert "may fit into memory" in unknown.warnings[0].message
+    assert unknown.warnings[0].values["memory_bytes"] is None
+
+
+def test_small_mixes_may_stray_by_chance() -> None:
+    # 75 of 100 were asked for: 3 standard errors are 12.99 points, 2 more are allowed.
+    assert "wrong-mix" not in [caveat.code for caveat in judge(mixed_point(61, 39)).warnings]
+    assert "wrong-mix" in [caveat.code for caveat in judge(mixed_point(60, 40)).warnings]
+
+
+def test_judge_keeps_the_order_of_checks_and_drops_earlier_ones() -> None:
+    worst = point(
+        runtime_s=10.0,
+        read=direction(10, 100, latency_ns=latency(1e6)),
+        latency_source="clat",
+        warnings=CASE_CAVEATS,
+        conditions=conditions(direct=False, filesystem="tmpfs", cpu_steal_percent=50.0, failed_ios=1),
+    )
+    codes = [caveat.code for caveat in judge(worst).warnings]
+    assert codes == [
+        "short-runtime", "failed-operations", "memory-filesystem", "buffered", "idle-jobs", "few-samples",
+        "completion-latency", "cpu-steal",
+    ]  # fmt: skip
+    assert judge(judge(worst)) == judge(worst)
+
+
+CASE_CAVEATS = judge(point(runtime_s=1.0)).warnings
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_points_without_numbers_carry_no_caveats(status: str) -> None:
+    assert judge(point(status=status, runtime_s=1.0, warnings=CASE_CAVEATS)).warnings == ()
+
+
+def test_interrupted_points_are_judged() -> None:
+    assert [caveat.code for caveat in judge(point(status="interrupted", runtime_s=1.0)).warnings] == ["short-runtime"]
+
+
+def test_a_clean_point_has_none() -> None:
+    assert judge(CLEAN).warnings == ()
+    assert judge(point(read=None)).warnings == ()
+
+
+def test_voiding_names_only_codes_that_forbid_a_verdict() -> None:
+    known = {code for _, code, _, _ in CASES.values()} | {"block-size"}  # the importer's own
+    assert known >= VOIDING
+    doubted = point(warnings=judge(point(runtime_s=1.0, conditions=conditions(direct=False))).warnings)
+    assert [caveat.code for caveat in doubted.warnings] == ["short-runtime", "buffered"]
+    assert voiding(doubted) == ["buffered"]
+    assert voiding(CLEAN) == []

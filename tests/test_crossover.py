@@ -1,0 +1,532 @@
+"""Restore against recompute: the published anchors, exact cases, the verdict rule and the command."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvbench import results
+from kvbench.crossover import (
+    Crossover,
+    Goal,
+    Measured,
+    Request,
+    RestoreCurve,
+    Verdict,
+    decide,
+    judge,
+    published_tokens,
+    restore_curve,
+    restore_tokens_per_s,
+    single_block_at,
+    single_block_crossover,
+)
+from kvbench.decision import same_model
+from kvbench.histogram import Histogram
+from kvbench.prefill.curve import PrefillCurve, fit
+from kvbench.prefill.samples import Sample, Samples, read_csv
+from kvbench.results import RunResult
+from tests.conftest import Outcome
+from tests.factories import GPT_OSS_BLOCK, MS, SHIPPED_CSV, curve, direction, latency, measured, plain, point, use
+
+Run = Callable[..., Outcome]
+
+
+def decided(at: Measured | None, prefill: PrefillCurve, goal: Goal | None = None, concurrent: int = 1) -> Crossover:
+    """The crossover of gpt-oss-120b with the same point for both models."""
+    return decide(use(), "tier", concurrent, at, at, prefill, goal or Goal())
+
+
+# Issue 2, item 6: the published pure read at 16 jobs, gpt-oss-120b.
+CEPHFS = measured(180.0, 88.821, p99=107_500_000)
+NVME = measured(5870.0, p99=4_000_000)
+
+
+def test_published_cephfs_single_block_says_yes_and_the_request_says_never() -> None:
+    answer = decided(CEPHFS, fit(read_csv(SHIPPED_CSV)))
+    assert answer.single_block is not None
+    assert answer.single_block.kind == "from"
+    assert answer.single_block.tokens is not None
+    assert 3000 <= answer.single_block.tokens <= 4300
+    assert (answer.request.kind, answer.verdict) == ("never", "not viable")
+    assert answer.restore is not None
+    at_48k = answer.restore.seconds[answer.restore.tokens == 49152][0]
+    assert at_48k == pytest.approx(3072 / 180, rel=0.03)  # 17 s ...
+    assert fit(read_csv(SHIPPED_CSV)).seconds(49152)[0] == pytest.approx(1.695, rel=0.03)  # ... against 1.7 s
+    assert answer.restore_tokens_per_s == pytest.approx(16 * 180)
+
+
+def test_published_nvme_always_wins() -> None:
+    answer = decided(NVME, fit(read_csv(SHIPPED_CSV)))
+    assert (answer.request.kind, answer.verdict) == ("always", "viable")
+    assert answer.restore_tokens_per_s == pytest.approx(16 * 5870)
+    assert answer.single_block is not None
+    assert (answer.single_block.kind, answer.single_block.tokens) == ("below-range", None)
+
+
+def makespan(units: int, workers: int, seconds: float) -> float:
+    """Exact list scheduling: every unit goes to the worker that is free first."""
+    free = [0.0] * workers
+    for _ in range(units):
+        heapq.heappush(free, heapq.heappop(free) + seconds)
+    return max(free)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 3), st.sampled_from([1, 16, 256]))
+def test_list_scheduling_of_constant_latencies(blocks: int, workers: int, units: int, block_tokens: int) -> None:
+    of = use(block_tokens=block_tokens, units_per_block=units, parallelism_per_request=workers)
+    at = measured(1e9, 10.0)
+    lengths = np.array([float(count * block_tokens) for count in range(1, blocks + 1)])
+    found = restore_curve(of, at, 1, lengths)
+    wanted = [makespan(count * units, workers, 0.01) for count in range(1, blocks + 1)]
+    assert found.seconds == pytest.approx(wanted, rel=1e-9)
+    assert found.draws == pytest.approx(np.tile(wanted, (len(found.draws), 1)), rel=1e-9)
+    whole = restore_curve(of, replace(at, histogram=None), 1, lengths)
+    assert whole.seconds == pytest.approx(wanted, rel=1e-9)
+
+
+def test_random_latencies_take_their_mean_in_sequence() -> None:
+    at = replace(measured(1e9), histogram=Histogram(((1 * MS, 5000), (3 * MS, 5000))))
+    found = restore_curve(use(parallelism_per_request=1), at, 1, np.array([16.0 * 400]))
+    assert found.seconds[0] == pytest.approx(400 * 2e-3, rel=0.02)
+    assert found.draws.std() == pytest.approx(math.sqrt(400) * 1e-3, rel=0.2)
+
+
+def test_a_begun_block_is_a_whole_block() -> None:
+    lengths = np.array([1.0, 16.0, 17.0, 32.0])
+    assert restore_curve(use(), measured(1.0, 0.001), 1, lengths).seconds == pytest.approx([1, 1, 2, 2])
+
+
+@given(st.integers(1, 8))
+def test_concurrent_restores_share_the_bandwidth(concurrent: int) -> None:
+    at = measured(100.0, 0.001)
+    lengths = np.array([160.0])
+    assert restore_curve(use(), at, concurrent, lengths).seconds == pytest.approx([10 / (100 / concurrent)])
+    assert restore_tokens_per_s(use(), at, concurrent) == pytest.approx(1600 / concurrent)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(20, 5000), st.floats(1.01, 20), st.floats(1e-5, 1e-3), st.floats(0, 1e-8))
+def test_more_bandwidth_never_moves_the_crossover_up(iops: float, factor: float, b: float, c: float) -> None:
+    prefill = curve(0.01, b, c, spread=0.1)
+    slow, fast = (decided(measured(rate), prefill, Goal(16384)) for rate in (iops, iops * factor))
+    assert slow.restore is not None
+    assert fast.restore is not None
+    assert (fast.restore.seconds <= slow.restore.seconds * (1 + 1e-9)).all()
+    order = ["always", "from", "unknown", "never"]
+    if "unknown" not in (slow.request.kind, fast.request.kind):
+        assert order.index(fast.request.kind) <= order.index(slow.request.kind)
+    if fast.request.tokens is not None and slow.request.tokens is not None:
+        assert fast.request.tokens <= slow.request.tokens
+    if slow.verdict == "viable":
+        assert fast.verdict == "viable"
+
+
+def test_from_is_where_the_lines_cross() -> None:
+    # Restore: 1600 tokens/s. Prefill: c L^2 = L / 1600 at L = 1 / (1600 c) = 8000.
+    answer = decided(measured(100.0, 0.001), curve(0, 0, 1 / 1600 / 8000, spread=0.05))
+    assert answer.request.kind == "from"
+    assert answer.request.tokens == pytest.approx(8000, rel=0.02)
+    assert answer.request.low is not None
+    assert answer.request.high is not None
+    assert answer.request.low <= 8000 <= answer.request.high
+    # 5 % faster or slower prefill moves the crossing by the same share.
+    assert answer.request.low == pytest.approx(8000 / 1.05, rel=0.03)
+    assert answer.request.high == pytest.approx(8000 / 0.95, rel=0.03)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(4000, 30_000), st.integers(0, 1000))
+def test_the_interval_contains_the_true_crossing(true: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    lengths = np.repeat([1024, 2048, 4096, 8192, 16384, 32768, 65536], 5)
+    seconds = lengths**2 / 1600 / true * generator.normal(1, 0.01, len(lengths))
+    rows = tuple(Sample(int(n), float(s)) for n, s in zip(lengths, seconds, strict=True))
+    answer = decided(measured(100.0, 0.001), fit(Samples(rows, None, "x")))
+    assert answer.request.kind == "from"
+    assert answer.request.tokens == pytest.approx(true, rel=0.05)
+    assert answer.request.low is not None
+    assert answer.request.high is not None
+    # 95 % is no promise for every seed, a few blocks beside the interval are.
+    assert answer.request.low * 0.97 <= true <= answer.request.high * 1.03
+
+
+def test_the_crossover_lies_within_its_own_interval() -> None:
+    for true in range(4000, 4400, 16):
+        answer = decided(measured(100.0), curve(0, 0, 1 / 1600 / true, spread=0.001)).request
+        assert answer.tokens is not None
+        assert answer.low is not None
+        assert answer.high is not None
+        assert answer.low <= answer.tokens <= answer.high
+
+
+def test_winning_only_short_prompts_is_not_a_crossover() -> None:
+    answer = decided(measured(100.0), curve(5.0, 1e-5))
+    assert answer.request.kind == "unknown"
+    assert "wins up to about" in answer.request.reason
+    assert answer.verdict == "cannot say"
+
+
+def test_the_published_shortcut() -> None:
+    assert published_tokens(0.05, 0.00005) == pytest.approx(1000)
+
+
+@pytest.mark.parametrize(
+    ("p99_s", "kind", "tokens"),
+    [(0.1023, "below-range", None), (0.1024, "from", 1024), (1.0, "from", 10_000), (6.5536, "from", 65536),
+     (6.5537, "above-range", None)],
+)  # fmt: skip
+def test_single_block_at_the_ends(p99_s: float, kind: str, tokens: int | None) -> None:
+    found = single_block_at(p99_s, curve(), "p")
+    assert (found.kind, found.p99_ns, found.point) == (kind, round(p99_s * 1e9), "p")
+    assert found.tokens == (None if tokens is None else pytest.approx(tokens, abs=2))
+
+
+def test_without_p99_there_is_no_single_block() -> None:
+    read = direction(latency_ns=latency(1e6, p99=None))
+    assert single_block_crossover(Measured(point(read=read), read, None), curve()) is None
+
+
+TARGET = 8192
+FLAT = RestoreCurve(np.array([1024.0, TARGET]), np.array([1.0, 2.0]), np.array([[1.0, 1.8], [1.0, 2.2]]))
+
+
+def request(kind: str, low: int | None = None, high: int | None = None) -> Request:
+    """A request crossover of that kind."""
+    tokens = 4000 if kind == "from" else None
+    return Request(kind, tokens, low, high, "because")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [
+        (request("always"), "viable"),
+        (request("always", 1024, 4096), "viable"),
+        (request("always", 1024, TARGET), "viable"),
+        (request("always", 1024, TARGET + 1), "cannot say"),
+        pytest.param(
+            request("always", 1024, None), "cannot say",
+        ),
+        (request("from", 2000, TARGET), "viable"),
+        (request("from", 2000, TARGET + 1), "cannot say"),
+        (request("from", TARGET, TARGET + 1), "cannot say"),
+        (request("from", TARGET + 1, None), "not viable"),
+        (request("from", TARGET + 1, TARGET + 9), "not viable"),
+        (request("from", 2000, None), "cannot say"),
+        (request("from"), "cannot say"),
+        (request("never"), "not viable"),
+        (request("never", 9000), "cannot say"),
+        (request("unknown"), "cannot say"),
+    ],
+)  # fmt: skip
+def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
+    found, reason = judge(asked, FLAT, curve(), Goal(TARGET))
+    assert found == verdict
+    assert reason
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked", "verdict"),
+    [
+        (2.3, request("always"), "viable"),
+        (2.0, request("always"), "cannot say"),
+        (1.7, request("always"), "not viable"),
+        (1.7, request("never"), "not viable"),
+        (2.3, request("never"), "not viable"),
+        (2.0, request("from", 9000, None), "not viable"),
+        (2.0, request("from", 2000, None), "cannot say"),
+        (1.7, request("unknown"), "cannot say"),
+    ],
+)
+def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> None:
+    found, reason = judge(asked, FLAT, curve(), Goal(TARGET, budget))
+    assert found == verdict
+    if budget != 2.3 and asked.kind == "always":
+        assert f"of {budget:g} s allowed" in reason
+
+
+@pytest.mark.parametrize("kind", ["always", "never", "from"])
+def test_a_target_below_the_measured_range(kind: str) -> None:
+    found, reason = judge(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
+    assert (found, reason) == ("cannot say", "prefill was measured from 2,048 tokens on, the target is 1,024")
+
+
+def test_never_does_not_reach_beyond_the_measured_range() -> None:
+    found, reason = judge(request("never"), FLAT, curve(last=4096), Goal(TARGET))
+    assert (found, reason) == ("cannot say", "prefill was measured up to 4,096 tokens, the target is 8,192")
+
+
+def test_always_does_not_reach_beyond_the_measured_range() -> None:
+    """Prefill 0.6 s whatever the length, restore 10,000 tokens/s: 0.2 s at 2k, 3.3 s at the target of 32k."""
+    answer = decided(measured(625.0), curve(0.6, 1e-9, last=2048))
+    assert answer.request.kind == "always"
+    assert answer.restore is not None
+    assert answer.restore.seconds[-1] > 3
+    assert answer.verdict == "cannot say"
+
+
+def test_a_void_point_carries_no_verdict() -> None:
+    void = replace(NVME, point=replace(NVME.point, warnings=(results.Caveat("page-cache", "m", "h"),)))
+    answer = decided(void, fit(read_csv(SHIPPED_CSV)))
+    assert (answer.verdict, answer.verdict_reason) == ("cannot say", "the point it rests on is void: page-cache")
+
+
+@pytest.mark.parametrize("concurrent", [1, 4])
+def test_an_unmeasured_load_is_unknown_and_says_what_to_measure(concurrent: int) -> None:
+    answer = decided(None, curve(), concurrent=concurrent)
+    jobs = 16 * concurrent
+    assert answer.request.kind == "unknown"
+    assert answer.request.reason.endswith(f"{GPT_OSS_BLOCK} bytes and {jobs} jobs; add --numjobs {jobs}")
+    assert (answer.verdict, answer.single_block) == ("cannot say", None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("a/b", "A/B", True), ("a/b", "b", True), ("a/b", "c/b", False), ("b", "b/", True), ("a/b", "a/bc", False)],
+)
+def test_same_model(one: str, other: str, same: bool) -> None:
+    assert same_model(one, other) is same
+    assert same_model(other, one) is same
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+GOLDEN_PUBLISHED = """\
+Crossover in tokens, single block
+
+ prefill ms/token   tokens/s   p99 5.00 ms   p99 50.0 ms
+ ───────────────────────────────────────────────────────
+             0.01    100,000           500         5,000
+             0.02     50,000           250         2,500
+             0.05     20,000           100         1,000
+              0.1     10,000            50           500
+              0.2      5,000            25           250
+              0.5      2,000            10           100
+                1      1,000             5            50
+                2        500             3            25
+
+Published method: L = p99 of one block / prefill cost of one token. It compares one block's tail with the prefill of \
+L tokens. For whole requests, which decide, run 'kvbench crossover RUN_DIR --ttft-csv FILE'."""
+
+
+def test_the_published_table(kvbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = kvbench("crossover", "--p99-ms", "5,50")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert plain(outcome.out) == GOLDEN_PUBLISHED
+
+
+def test_the_published_table_with_a_curve(kvbench: Run) -> None:
+    outcome = kvbench("crossover", "--p99-ms", "50,107.5,5000", "--ttft-csv", SHIPPED_CSV)
+    row = next(line for line in outcome.out.splitlines() if "measured" in line)
+    assert "below 2,048 tokens (p99 50.0 ms)" in row
+    assert "from 3,824 tokens (p99 108 ms)" in row
+    assert "above 49,152 tokens (p99 5.00 s)" in row
+    data = kvbench("crossover", "--p99-ms", "5,50", "--json").json()
+    assert data["prefill"] is None
+    assert data["results"] == []
+    published = data["published"]
+    assert isinstance(published, list)
+    assert {"p99_ns": 5_000_000, "prefill_s_per_token": 1e-05, "tokens": 500} in published
+
+
+def run_dir(path: Path, *iops: tuple[str, float], **changes: Any) -> Path:
+    """A run directory with one pure read point of 16 jobs for each tier."""
+    points = []
+    for tier, rate in iops:
+        at = measured(rate)
+        one = replace(at.point, id=f"{tier}-read", tier=tier, histogram=f"{tier}.json", **changes)
+        results.save_histograms(path, f"{tier}.json", {"read": at.histogram or Histogram(())})
+        points.append(one)
+    results.save(RunResult("2026-01-01T00:00:00+00:00", (use(),), tuple(points)), path)
+    return path
+
+
+GOLDEN_RUN = """\
+Restore or recompute, for contexts of 32,768 tokens
+
+ tier   model                     at once   verdict      restoring wins   restores tokens/s   single block (published)
+ ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ nvme   openai/gpt-oss-120b TP2         1   VIABLE       always                      93,920   below 2,048 tokens (p99 2.73 ms)
+ ceph   openai/gpt-oss-120b TP2         1   NOT VIABLE   never                        2,880   from 2,942 tokens (p99 88.9 ms)
+
+Why
+
+ tier   model                     reason                                                                                                     rests on point   distrust
+ ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ nvme   openai/gpt-oss-120b TP2   restoring wins at every length measured, 2,048 to 49,152 tokens; restoring wins at every length measured   nvme-read
+ ceph   openai/gpt-oss-120b TP2   at 49,152 tokens restoring takes 10 times as long as prefill; restoring never wins up to 49,152 tokens     ceph-read
+
+Prefill of openai/gpt-oss-120b: 5 TTFT samples from 2,048 to 49,152 tokens, about 28,909 tokens/s at 49,152; source: llm-d, guide to the peer-to-peer KV cache (uncached time to first token), read 2026-11.
+The request model decides: it restores every block of the prompt. The single block compares one block's p99 with the prefill of L tokens, as published, and is shown for comparison.
+Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.
+"""  # noqa: E501
+
+
+def test_a_run_directory(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0), ("ceph", 180.0))
+    markdown = tmp_path / "out.md"
+    outcome = kvbench("crossover", path, "--ttft-csv", SHIPPED_CSV, "--markdown", markdown)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert plain(outcome.out) == plain(GOLDEN_RUN)
+    assert markdown.read_text().startswith("# Restore or recompute\n\n## Restore or recompute, for contexts of 32,768")
+
+
+def assert_no_nan(value: object) -> None:
+    """Walk JSON data and refuse what JSON cannot say."""
+    if isinstance(value, float):
+        assert math.isfinite(value)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            assert_no_nan(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            assert_no_nan(inner)
+
+
+def test_json_has_the_contract(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0), ("ceph", 180.0))
+    outcome = kvbench("crossover", path, "--ttft-csv", SHIPPED_CSV, "--json", "--concurrent-restores", "1,4")
+    assert (outcome.code, outcome.err) == (0, "")
+    data = json.loads(outcome.out)
+    assert_no_nan(data)
+    assert set(data) >= {"prefill", "results"}
+    assert set(data["prefill"]) >= {"a_s", "b_s_per_token", "c_s_per_token2", "measured_from", "measured_to"}
+    assert [(row["tier"], row["concurrent_restores"], row["verdict"]) for row in data["results"]] == [
+        ("nvme", 1, "viable"), ("nvme", 4, "cannot say"), ("ceph", 1, "not viable"), ("ceph", 4, "cannot say")
+    ]  # fmt: skip
+    for row in data["results"]:
+        assert set(row) >= {"tier", "model", "connector", "concurrent_restores", "single_block", "request", "verdict"}
+        assert set(row["request"]) == {"kind", "tokens", "low", "high", "reason"}
+        assert set(row["single_block"]) == {"kind", "tokens", "p99_ns", "point"}
+        assert isinstance(row["single_block"]["p99_ns"], int)
+    assert data["results"][1]["request"]["reason"].endswith("64 jobs; add --numjobs 64")
+
+
+def answers(kvbench: Run, *arguments: str | Path) -> list[dict[str, object]]:
+    """The results of one crossover call."""
+    found = kvbench("crossover", *arguments, "--json").json()["results"]
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_curve_of_another_model_is_no_answer(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0))
+    other = tmp_path / "other.csv"
+    other.write_text("# model: org/other\nprompt_tokens,ttft_s\n1024,0.5\n2048,1\n4096,2\n")
+    (row,) = answers(kvbench, path, "--ttft-csv", other)
+    assert isinstance(row["request"], dict)
+    assert row["request"]["kind"] == "unknown"
+    assert row["request"]["reason"] == "the TTFT samples are of org/other; give samples of openai/gpt-oss-120b"
+    assert (row["verdict"], row["single_block"]) == ("cannot say", None)
+    assert row["restore_tokens_per_s"] == pytest.approx(16 * 5870)
+
+
+def test_the_steady_state_is_preferred(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0))
+    run = results.load(path)
+    slow = measured(180.0)
+    mixed = replace(slow.point, id="mixed", tier="nvme", mix="mixed", write=direction(1000, 60.0))
+    results.save(run.with_point(mixed), path)
+    assert [row["point"] for row in answers(kvbench, path, "--ttft-csv", SHIPPED_CSV)] == ["mixed"]
+    assert [row["point"] for row in answers(kvbench, path, "--ttft-csv", SHIPPED_CSV, "--mix", "read")] == ["nvme-read"]
+    results.save(run.with_point(replace(mixed, status="failed", reason="x")), path)
+    assert [row["point"] for row in answers(kvbench, path, "--ttft-csv", SHIPPED_CSV)] == ["nvme-read"]
+
+
+def test_a_rate_of_zero_is_no_crash(kvbench: Run, tmp_path: Path) -> None:
+    """fio reports 0 operations/s for a run shorter than a millisecond."""
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0), read=direction(1, 0.0, latency_ns=latency(1e5)))
+    outcome = kvbench("crossover", path, "--ttft-csv", SHIPPED_CSV)
+    assert outcome.code in (0, 2)
+
+
+def test_two_runs_with_equal_point_names_keep_their_own_doubts(kvbench: Run, tmp_path: Path) -> None:
+    caveat = results.Caveat("few-samples", "m", "h")
+    clean = run_dir(tmp_path / "a", ("nvme", 5870.0))
+    doubted = run_dir(tmp_path / "b", ("nvme", 5870.0), warnings=(caveat,))
+    lines = kvbench("crossover", doubted, clean, "--ttft-csv", SHIPPED_CSV).out.splitlines()
+    rows = [line for line in lines if "nvme-read" in line]
+    assert len(rows) == 2
+    assert ["few-samples" in row for row in rows] == [True, False]
+
+
+def test_the_result_file_itself_can_be_named(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0))
+    assert answers(kvbench, path / "result.json", "--ttft-csv", SHIPPED_CSV) == answers(
+        kvbench, path, "--ttft-csv", SHIPPED_CSV
+    )
+
+
+ERRORS: list[tuple[list[str], str]] = [
+    (["RUN"], "say how fast the GPUs recompute: --ttft-csv FILE (or --p99-ms for the published figure)."),
+    (["RUN", "--ttft-csv", "no.csv"], "no.csv cannot be read (No such file or directory); name a CSV file with TTFT "
+     "samples."),
+    (["no", "--ttft-csv", "CSV"], "no does not exist; name a run directory that 'kvbench fio' or 'kvbench import' "
+     "wrote."),
+    (["RUN", "--ttft-csv", "CSV", "--mix", "x"], "--mix 'x': choose auto, mixed or read."),
+    (["RUN", "--ttft-csv", "CSV", "--model", "x"], "no measured model matches; the runs hold openai/gpt-oss-120b "
+     "(TP 2, logical)."),
+    (["RUN", "--ttft-csv", "CSV", "--tp", "1"], "no measured model matches; the runs hold openai/gpt-oss-120b "
+     "(TP 2, logical)."),
+    (["RUN", "--ttft-csv", "CSV", "--concurrent-restores", "0"], "--concurrent-restores '0': write whole numbers from "
+     "1, separated by commas, like 1,16."),
+    (["RUN", "--ttft-csv", "CSV", "--target-context", "8GiB"], "'8GiB' is not a number of tokens; write it like 8192 "
+     "or 8k (k = 1024)."),
+    (["RUN", "--ttft-csv", "CSV", "--ttft-budget", "2h"], "'2h' is not a duration; write it like 2s, 500ms or 60."),
+    (["--p99-ms", "0"], "--p99-ms '0': write positive milliseconds up to a day, separated by commas, like 5,50."),
+    (["--p99-ms", "5,x"], "--p99-ms '5,x': write positive milliseconds up to a day, separated by commas, like 5,50."),
+    (["--p99-ms", "nan"], "--p99-ms 'nan': write positive milliseconds up to a day, separated by commas, like 5,50."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), ERRORS, ids=range(len(ERRORS)))
+def test_every_error_is_a_sentence(
+    kvbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dir(tmp_path / "run", ("nvme", 5870.0))
+    outcome = kvbench("crossover", *({"RUN": "run", "CSV": str(SHIPPED_CSV)}.get(item, item) for item in arguments))
+    assert (outcome.code, outcome.out, outcome.err) == (2, "", f"kvbench: {sentence}\n")
+
+
+@pytest.mark.parametrize("tails", ["", "1e308"])
+def test_tails_at_the_edge_are_refused(kvbench: Run, tails: str) -> None:
+    outcome = kvbench("crossover", "--p99-ms", tails)
+    assert (outcome.code, outcome.out) == (2, "")
+
+
+def test_skipped_rows_are_counted(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0))
+    bad = tmp_path / "bad.csv"
+    bad.write_text(SHIPPED_CSV.read_text() + "x,y\n")
+    assert kvbench("crossover", path, "--ttft-csv", bad).code == 2
+    outcome = kvbench("crossover", path, "--ttft-csv", bad, "--skip-bad-rows")
+    assert (outcome.code, outcome.err) == (0, f"{bad}: skipped 1 bad rows\n")
+
+
+def test_the_newest_run_is_named(kvbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dir(tmp_path / "reports" / "x", ("nvme", 5870.0))
+    outcome = kvbench("crossover", "--ttft-csv", SHIPPED_CSV)
+    assert (outcome.code, outcome.err) == (0, "run: reports/x\n")
+
+
+def test_a_ttft_budget_on_the_command_line(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("nvme", 5870.0))
+    verdicts = [
+        answers(kvbench, path, "--ttft-csv", SHIPPED_CSV, "--ttft-budget", budget)[0]["verdict"]
+        for budget in ("1s", "100ms")
+    ]
+    assert verdicts == ["viable", "not viable"]  # 2,048 blocks at 5,870/s are 0.35 s

@@ -1,0 +1,96 @@
+"""What the README says is true: commands exist, examples run, exit codes are the program's."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvbench import errors
+from kvbench.cli import build_app
+from kvbench.commands import COMMANDS
+from tests.conftest import ROOT, FakeFio, Outcome
+
+Kvbench = Callable[..., Outcome]
+
+README = (ROOT / "README.md").read_text()
+EXAMPLES = [
+    line.partition("#")[0].strip()
+    for block in re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("kvbench ")
+]
+
+
+def test_the_readme_is_short_and_names_what_a_bare_debian_needs_first() -> None:
+    assert len(README.splitlines()) < 200
+    first = "\n".join(README.splitlines()[:8])
+    assert "apt-get install git make python3-venv" in first
+    assert "make demo" in first
+    assert "make test" in first
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    assert re.search(rf"\b{name}\b", README), f"README.md does not mention kvbench {name}"
+
+
+def test_the_exit_codes_are_documented() -> None:
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    known = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    used = known - (set() if "gate" in COMMANDS else {errors.EXIT_NOT_VIABLE})
+    assert documented == used
+
+
+def test_local_links_lead_somewhere() -> None:
+    for file in [ROOT / "README.md", *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", file.read_text()):
+            assert (file.parent / target).exists(), f"{file.name} links to {target}"
+
+
+def test_the_examples_cover_every_command() -> None:
+    assert {shlex.split(example)[1] for example in EXAMPLES} >= set(COMMANDS) - {"measure"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_of_the_readme_works(
+    example: str, kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run it in a folder that holds what the README presumes: two tiers, a config, TTFT samples and earlier runs."""
+    prepare(kvbench, tmp_path, monkeypatch)
+    arguments = [argument.replace("/mnt/", f"{tmp_path}/mnt/") for argument in shlex.split(example)[1:]]
+    if "-o" in arguments and "--resume" not in arguments:
+        arguments[arguments.index("-o") + 1] += "-new"
+    outcome = kvbench(*arguments)
+    assert outcome.code in (0, 1, 3) if arguments[0] == "gate" else outcome.code == 0, outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def prepare(kvbench: Kvbench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    for name in ("nvme", "cephfs", "tier"):
+        (folder / "mnt" / name).mkdir(parents=True)
+    shipped = ROOT / "profiles" / "prefill" / "gpt-oss-120b-h200.csv"
+    (folder / "profiles" / "prefill").mkdir(parents=True)
+    for target in ("ttft.csv", "profiles/prefill/gpt-oss-120b-h200.csv"):
+        (folder / target).write_text(shipped.read_text())
+    (folder / "config.json").write_text(
+        '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
+        ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'
+    )
+    measure = ("fio", "--tier", "nvme=mnt/nvme", "--numjobs", "16", "--runtime", "1", "--dataset", "128MiB")
+    assert kvbench(*measure, "-o", "reports/my-run").code == 0
+    raw = folder / "reports" / "my-run" / "points" / "nvme-1179648-mixed-j16" / "fio.json"
+    (folder / "fio-output.json").write_text(raw.read_text())
+
+
+def test_no_option_lacks_help() -> None:
+    import typer.main
+
+    group = typer.main.get_command(build_app())
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), f"kvbench {name}: {parameter.name} has no help"
