@@ -6,7 +6,7 @@ DEMO_RUN = reports/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
 PREFILL := profiles/prefill/gpt-oss-120b-h200.csv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format fio clean
+.PHONY: help demo test example lint format fio clean
 
 help:  ## Say what each target does.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -15,13 +15,17 @@ help:  ## Say what each target does.
 demo: $(VENV)/.installed fio  ## Measure a scratch directory here and decide: about two minutes.
 	@run=$(DEMO_RUN) && mkdir -p .demo/scratch \
 	&& $(BIN)/kvbench fio --tier .demo/scratch --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
-	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) --markdown $$run/decision.md \
-	&& echo && echo "The run directory is $$run (result.json, summary.md, decision.md and fio's raw output)." \
+	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) \
+	&& $(BIN)/kvbench report $$run --ttft-csv $(PREFILL) >/dev/null 2>&1 \
+	&& echo && echo "The run directory is $$run: report.html for people, result.json for programs, fio's raw output." \
 	&& echo "This was a small data set for a few seconds: read the warnings, and measure your tier with 'kvbench fio --tier DIR'."
 
 test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where it cannot be installed).
 	@scripts/setup.sh fio || echo "continuing without fio: the tests that run it will be skipped" >&2
 	$(BIN)/python -m pytest -q
+
+example: $(VENV)/.installed  ## Rebuild reports/example/ from the run recorded there.
+	$(BIN)/kvbench report reports/example/run --ttft-csv $(PREFILL) -o reports/example/report.html
 
 lint: $(VENV)/.linted  ## Check style and types.
 	$(BIN)/ruff check .

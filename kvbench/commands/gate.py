@@ -1,0 +1,70 @@
+"""``kvbench gate``: the verdict as an exit code, JUnit XML and Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvbench.commands.options import JsonOption
+from kvbench.commands.report import (
+    BudgetOption,
+    ConcurrentOption,
+    ModelsOption,
+    ReadsOption,
+    RunsArgument,
+    SkipOption,
+    TargetOption,
+    TtftOption,
+    wanted_from,
+)
+
+HELP = "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say."
+
+
+def gate(
+    runs: RunsArgument,
+    ttft_csv: TtftOption = None,
+    skip_bad_rows: SkipOption = False,
+    model: ModelsOption = None,
+    target_context: TargetOption = "32k",
+    ttft_budget: BudgetOption = None,
+    concurrent_restores: ConcurrentOption = "1",
+    mix: ReadsOption = "auto",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="A verdict that rests on a point with any warning counts as cannot say.")
+    ] = False,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="Also append the summary in Markdown to this file.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Load, judge, write for the CI system, print one line, end with the verdict's code."""
+    from kvbench import console
+    from kvbench import gate as gates
+    from kvbench.report.build import build
+    from kvbench.report.judged import load_runs
+    from kvbench.report.junit import junit as as_junit
+    from kvbench.results import write_atomically
+
+    wanted = wanted_from(ttft_csv, skip_bad_rows, model, target_context, ttft_budget, concurrent_restores, mix)
+    built = build(load_runs(runs), wanted)
+    result = gates.gate(built, strict=strict)
+    if junit is not None:
+        write_atomically(junit, as_junit(result, built.title))
+    if markdown is not None:
+        _append(markdown, gates.summary_markdown(result))
+    if json:
+        console.print_json(gates.to_json(result))
+    else:
+        console.print_text(gates.line(result))
+    return result.exit_code
+
+
+def _append(path: Path, text: str) -> None:
+    """Add to what other steps wrote: $GITHUB_STEP_SUMMARY is shared by the commands of a step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,181 @@
+"""From runs and a prefill curve to one Report: the only place that decides its content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvbench import __version__
+from kvbench.crossover import Goal, Verdict
+from kvbench.gate import overall
+from kvbench.report import cells, series, sheets
+from kvbench.report.cells import point_name, use_label
+from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
+from kvbench.report.decisions import outcome_text
+from kvbench.report.judged import Judged, LoadedRun, Wanted, judged
+from kvbench.report.methods import methods
+from kvbench.units import format_duration_s, format_tokens
+
+# More sentences than this no longer fit the first screen: then counts stand in for names.
+_MOST_SENTENCES = 3
+
+
+def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
+    """Everything that the report of these runs says."""
+    all_judged = judged(runs, wanted)
+    figures = series.figures(all_judged, runs, wanted)
+    report = Report(
+        made_by=f"kvbench {__version__}",
+        title=", ".join(run.name for run in runs),
+        finding=_finding(all_judged),
+        summary=tuple(_summary(all_judged)),
+        verdict=overall([item.crossover.verdict for item in all_judged]),
+        goal=goal_text(wanted.goal),
+        wanted=wanted_text(wanted.goal),
+        judgements=tuple(judgement(item, runs) for item in all_judged),
+        missing=tuple(_missing(all_judged, runs, wanted)),
+        figures=figures,
+        sheets=_sheets(all_judged, runs, wanted),
+        methods=methods(wanted),
+        tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
+    )
+    return scrubbed(report)
+
+
+def judgement(item: Judged, runs: Sequence[LoadedRun]) -> Judgement:
+    """A tier and use in words, its numbers with their sources, and what to distrust about its point."""
+    crossover, use = item.crossover, item.use
+    caveats = item.point.warnings if item.point else ()
+    point = point_name(item.run, crossover.point, runs)
+    return Judgement(
+        tier=item.tier,
+        model=use.model,
+        tp=use.tp,
+        connector=use.connector,
+        concurrent_restores=crossover.concurrent_restores,
+        verdict=crossover.verdict,
+        reason=crossover.verdict_reason,
+        label=use_label(item),
+        facts=_facts(item, point),
+        point=point or None,
+        doubts=tuple(Doubt(point, caveat.code, caveat.message, caveat.hint) for caveat in caveats),
+    )
+
+
+def goal_text(goal: Goal) -> str:
+    """The question in words."""
+    budget = "" if goal.ttft_budget_s is None else f", within {format_duration_s(goal.ttft_budget_s)}"
+    return f"contexts of {format_tokens(goal.target_tokens)} tokens{budget}"
+
+
+def wanted_text(goal: Goal) -> str:
+    """What a tier has to do to be viable."""
+    budget = "" if goal.ttft_budget_s is None else f" and takes at most {format_duration_s(goal.ttft_budget_s)} there"
+    return f"restoring beats recomputing from at most {format_tokens(goal.target_tokens)} tokens on{budget}"
+
+
+def _facts(item: Judged, point: str) -> tuple[Cell, ...]:
+    target = format_tokens(item.goal.target_tokens)
+    restore, recompute = cells.restore_cell(item, point), cells.recompute_cell(item)
+    rate = cells.number_cell(
+        item.crossover.restore_tokens_per_s,
+        cells.format_tokens_per_s,
+        cells.restore_speed_source(item.crossover, point),
+    )
+    gpu = cells.recompute_speed_cell(item)
+    speeds = f"restores {rate.text}"
+    if gpu.value is not None:
+        speeds += f", the GPUs prefill {gpu.text}"
+    elif item.crossover.request.kind == "unknown":
+        speeds = f"restoring wins {outcome_text(item.crossover)}"
+    shown = [
+        (restore, f"restores {target} tokens in {restore.text}"),
+        (recompute, f"recomputing takes {recompute.text}"),
+        (rate, speeds),
+    ]
+    return tuple(Cell(text, cell.value, cell.source) for cell, text in shown if cell.value is not None)
+
+
+def _finding(all_judged: Sequence[Judged]) -> str:
+    """The headline: which tier pays for which model, or how many do."""
+    decided = _sentences(all_judged)
+    if 0 < len(decided) <= _MOST_SENTENCES:
+        return ". ".join(decided)
+    if not all_judged:
+        return "Nothing to judge: the run holds no model with measured I/O"
+    verdicts: list[Verdict] = [item.crossover.verdict for item in all_judged]
+    if set(verdicts) == {"cannot say"}:
+        return "Cannot say yet whether restoring beats recomputing"
+    names: tuple[Verdict, ...] = ("viable", "not viable", "cannot say")
+    counts = [f"{verdicts.count(name)} {name}" for name in names if name in verdicts]
+    return f"Of {len(verdicts)} combinations of tier and model: {', '.join(counts)}"
+
+
+def _sentences(all_judged: Sequence[Judged]) -> list[str]:
+    found = []
+    for label in dict.fromkeys(use_label(item) for item in all_judged):
+        tiers: dict[Verdict, list[str]] = {"viable": [], "not viable": [], "cannot say": []}
+        for item in all_judged:
+            if use_label(item) == label:
+                tiers[item.crossover.verdict].append(series.tier_label(item, all_judged))
+        pays, loses = _joined(tiers["viable"]), _joined(tiers["not viable"])
+        if pays and loses:
+            found.append(f"{label}: restoring from {pays} beats recomputing, from {loses} it does not")
+        elif pays or loses:
+            found.append(f"{label}: restoring from {pays or loses} {'beats' if pays else 'does not beat'} recomputing")
+    return found
+
+
+def _joined(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``; how many there are where that would fill the headline."""
+    if len(names) > _MOST_SENTENCES:
+        return f"{len(names)} of the tiers"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _summary(all_judged: Sequence[Judged]) -> list[str]:
+    """One line for each verdict: its tiers, model by model."""
+    lines = []
+    for verdict in ("viable", "not viable", "cannot say"):
+        tiers: dict[str, list[str]] = {}
+        for item in all_judged:
+            if item.crossover.verdict == verdict:
+                tiers.setdefault(use_label(item), []).append(series.tier_label(item, all_judged))
+        if tiers:
+            named = "; ".join(f"{_joined(names)} for {label}" for label, names in tiers.items())
+            lines.append(f"{verdict[0].upper()}{verdict[1:]}: {named}")
+    return lines
+
+
+def _missing(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wanted) -> list[str]:
+    """What is not there, and what to do about it."""
+    found = []
+    if wanted.curve is None:
+        found.append(
+            "How fast the GPUs recompute was not given, so no verdict is possible: add --ttft-csv FILE with uncached "
+            "TTFT. Until then every tier is shown with the prefill speed below which restoring wins."
+        )
+    elif wanted.curve.model is not None:
+        others = dict.fromkeys(item.use.model for item in all_judged if item.curve is None)
+        if others:
+            found.append(f"The TTFT samples are of {wanted.curve.model}; no prefill was given for {', '.join(others)}.")
+    elif len({item.use.model for item in all_judged}) > 1:
+        found.append("The TTFT samples do not name a model; every verdict assumes that they are of its own model.")
+    unfinished = [point for run in runs for point in run.result.points if point.status != "ok"]
+    if unfinished:
+        found.append(f"{len(unfinished)} of the points did not finish; see the reasons to distrust.")
+    if not all_judged:
+        found.append("No model of the runs was measured at its I/O size; measure or import with --model.")
+    return found
+
+
+def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wanted) -> tuple[Sheet, ...]:
+    every = (
+        sheets.verdicts(all_judged, runs),
+        sheets.times(all_judged, runs),
+        sheets.measured(runs),
+        sheets.doubts(runs),
+        sheets.blocks(runs),
+        sheets.prefill(wanted),
+        sheets.provenance(runs, wanted),
+    )
+    return tuple(sheet for sheet in every if sheet.rows)

@@ -1,0 +1,111 @@
+"""Cells of the report: a number as text, with its value in base units and where it comes from (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvbench.crossover import Crossover
+from kvbench.report.data import UNKNOWN, Band, Cell
+from kvbench.report.judged import Judged, LoadedRun
+from kvbench.units import format_bytes, format_count, format_duration_s, format_tokens
+
+
+def name_cell(text: str, source: str = "") -> Cell:
+    """A name, which is its own value."""
+    return Cell(text or UNKNOWN, text or None, source)
+
+
+def number_cell(value: float | None, shown: Callable[[float], str], source: str) -> Cell:
+    """A number as text, or a dash; an unknown number has no source."""
+    return Cell(UNKNOWN) if value is None else Cell(shown(value), value, source)
+
+
+def point_name(run: LoadedRun, point_id: str | None, runs: Sequence[LoadedRun]) -> str:
+    """A point's id, with its run where there are several."""
+    if point_id is None:
+        return ""
+    return f"{run.name}/{point_id}" if len(runs) > 1 else point_id
+
+
+def use_label(judged: Judged) -> str:
+    """The use in one line: model, TP, and the connector unless it is the published method."""
+    use = judged.use
+    connector = "" if use.connector == "logical" else f", {use.connector} {use.engine_version or ''}".rstrip()
+    return f"{use.model} TP{use.tp}{connector}"
+
+
+def format_tokens_per_s(rate: float) -> str:
+    """A token rate with thousands separators."""
+    return f"{rate:,.0f} tokens/s"
+
+
+def restore_cell(item: Judged, point: str) -> Cell:
+    """Restore time at the target length, with its interval."""
+    target = item.goal.target_tokens
+    return band_cell(
+        item.restore_at(target), f"point {point}: {units_text(item, target)}, median of simulated requests"
+    )
+
+
+def recompute_cell(item: Judged) -> Cell:
+    """Prefill time at the target length, with its interval."""
+    target = item.goal.target_tokens
+    source = f"fit a + bL + cL² at L = {format_tokens(target)}; {item.curve.source}" if item.curve else ""
+    return band_cell(item.recompute_at(target), source)
+
+
+def recompute_speed_cell(item: Judged) -> Cell:
+    """Tokens that the GPUs prefill each second at the target length."""
+    seconds = item.recompute_at(item.goal.target_tokens)
+    rate = item.goal.target_tokens / seconds.middle if seconds else None
+    return number_cell(rate, format_tokens_per_s, "target length / recompute time there")
+
+
+def restore_speed_source(crossover: Crossover, point: str) -> str:
+    """Where the restore speed comes from, in one line."""
+    use = crossover.use
+    return (
+        f"point {point}, reads: {use.block_tokens} tokens / ({use.units_per_block} x the larger of "
+        f"{crossover.concurrent_restores} / IOPS and mean latency / {use.parallelism_per_request})"
+    )
+
+
+def band_cell(seconds: Band | None, source: str) -> Cell:
+    """Seconds with their interval; the value is the middle."""
+    if seconds is None:
+        return Cell(UNKNOWN)
+    return Cell(band_text(seconds), seconds.middle, source)
+
+
+def band_text(seconds: Band) -> str:
+    """``1.98 s (1.90 s to 2.07 s)``, or one number where the interval has no width."""
+    middle, low, high = (format_duration_s(value) for value in (seconds.middle, seconds.low, seconds.high))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def units_text(item: Judged, tokens: int) -> str:
+    """What has to be read to restore ``tokens``, in words."""
+    use = item.use
+    units = -(-tokens // use.block_tokens) * use.units_per_block
+    return f"{units:,} units of {format_bytes(use.io_bytes)}, {use.parallelism_per_request} in parallel"
+
+
+def format_iops(iops: float) -> str:
+    """Operations each second: whole from ten on."""
+    return format_count(iops) if iops >= 10 else f"{iops:.1f}"
+
+
+def plain(value: Any, key: str = "") -> str:
+    """A value of a result file in words."""
+    if value is None:
+        return "not known"
+    if key.endswith("_bytes") and isinstance(value, int):
+        return f"{format_bytes(value)} ({value:,} bytes)"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {plain(item, name)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(item) for item in value)
+    return str(value)

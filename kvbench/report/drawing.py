@@ -1,0 +1,139 @@
+"""What all figures share: placeholder colours, axes in words, labels beside what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+from kvbench.report.svg import SOURCE_PREFIX
+from kvbench.units import format_bytes
+
+# Replaced by CSS variables in the SVG, so that one drawing serves light, dark and paper.
+INK = "#010101"
+MUTED = "#010102"
+GRID = "#010103"
+PAPER = "#010104"
+SERIES = ("#020101", "#020102", "#020103", "#020104", "#020105", "#020106")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0, (1, 1.5)), (0, (8, 3, 2, 3)))
+BEHIND_TEXT: Any = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+WIDTH = 6.3
+LONGEST_LABEL = 34
+
+
+def jobs_text(count: int) -> str:
+    """``1 job`` or ``16 jobs``."""
+    return "1 job" if count == 1 else f"{count} jobs"
+
+
+def canvas(height: float, *, left: float, right: float, top: float = 0.22) -> tuple[Figure, Axes]:
+    """A figure with one axes and margins in inches."""
+    drawing = Figure(figsize=(WIDTH, height))
+    axes = drawing.add_axes(
+        (left / WIDTH, 0.52 / height, (WIDTH - left - right) / WIDTH, (height - 0.52 - top) / height)
+    )
+    return drawing, axes
+
+
+def left_edge(drawing: Figure, axes: Axes) -> Any:
+    """Figure fraction across, data down: for headings that start at the left edge of the drawing."""
+    from matplotlib.transforms import blended_transform_factory
+
+    return blended_transform_factory(drawing.transFigure, axes.transData)
+
+
+def tier_number(tier: str, tiers: Sequence[str]) -> int:
+    """The place of a tier in the report, which decides its colour, marker and dashes in every figure."""
+    return tiers.index(tier) if tier in tiers else 0
+
+
+def tier_colour(tier: str, tiers: Sequence[str]) -> str:
+    """The placeholder colour of a tier."""
+    return series_colour(tier_number(tier, tiers))
+
+
+def series_colour(number: int) -> str:
+    """The placeholder colour of the tier in that place."""
+    return SERIES[number % len(SERIES)]
+
+
+def log_axis(axes: Axes, which: str, shown: Callable[[float], str], base: int = 10) -> None:
+    """Plain words at the powers of the base, and at 2 and 5 between them where there is room."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+    ticks = list(_ticks(low, high, base, dense=which == "y"))
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _ticks(low: float, high: float, base: int, *, dense: bool) -> Iterator[float]:
+    span = np.log(high / low) / np.log(base)
+    steps = (1,) if base == 2 or span > (4 if dense else 2) else (1, 3) if span > 2.2 else (1, 2, 5)
+    stride = max(1, int(np.ceil(span / 7)))
+    for exponent in range(int(np.floor(np.log(low) / np.log(base))), int(np.ceil(np.log(high) / np.log(base))) + 1):
+        for step in steps:
+            value = float(step) * float(base) ** exponent
+            if low <= value <= high and exponent % stride == 0:
+                yield value
+
+
+def labels_right(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Names at the right end of lines, pushed apart so that none covers another."""
+    height = axes.bbox.height / axes.figure.dpi
+    gap = 0.17 / height
+    places = [
+        (axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1], text, colour)
+        for value, text, colour in ends
+    ]
+    at = -1.0
+    for place, text, colour in sorted(places):
+        at = max(at + gap, min(place, 1.0))
+        axes.annotate(
+            short(text), (1.0, place), (1.03, at), xycoords="axes fraction", textcoords="axes fraction", va="center",
+            color=colour, annotation_clip=False, arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7},
+        )  # fmt: skip
+
+
+def labels_beside(axes: Axes, placed: Sequence[tuple[float, float, str, str]]) -> None:
+    """Names to the right of dots, pushed apart upwards."""
+    height = axes.bbox.height / axes.figure.dpi
+    at = -1.0
+    for x, y, text, colour in sorted(placed, key=lambda item: item[1]):
+        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
+        at = max(at + 0.19 / height, up)
+        axes.annotate(
+            text, (across, up), (across + 0.035, at), xycoords="axes fraction", textcoords="axes fraction", va="center",
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5, "alpha": 0.9}, zorder=6,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkB": 5},
+        )  # fmt: skip
+
+
+def bandwidth_unit(rate: float) -> tuple[str, float]:
+    """The unit in which a rate is short, and its bytes."""
+    unit = format_bytes(rate).partition(" ")[2]
+    return unit, float({"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}.get(unit, 1 << 30))
+
+
+def short(text: str, longest: int = LONGEST_LABEL) -> str:
+    """Text that fits beside a line; the tables hold it in full."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def round_duration(seconds: float) -> str:
+    """A round number of seconds, milliseconds or microseconds without trailing zeros, for axes."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= factor * 0.9995:
+            return f"{seconds / factor:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def gid(source: str) -> str:
+    """An id that carries a source to the SVG, where it becomes the element's <title>."""
+    return SOURCE_PREFIX + source.encode().hex()

@@ -1,0 +1,78 @@
+"""The report's other views: CSV and JSON of every table, the Markdown summary, and writing all of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
+from kvbench.report.tables import Table, markdown
+from kvbench.results import write_atomically
+
+# A spreadsheet takes a cell that starts like this for a formula.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_SUMMARY_COLUMNS = (
+    "tier",
+    "model",
+    "concurrent_restores",
+    "verdict",
+    "restore_s",
+    "recompute_s",
+    "point",
+    "distrust",
+    "reason",
+)
+
+
+def csv_text(sheet: Sheet) -> str:
+    """The sheet's values in base units, one head line; unknown values are empty, formulas are defused."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([column.key for column in sheet.columns])
+    for row in sheet.rows:
+        writer.writerow([_csv_value(cell.value) for cell in row])
+    return buffer.getvalue()
+
+
+def summary_markdown(report: Report) -> str:
+    """The decision for a CI log or a chat: finding, verdicts, what is missing, reasons to distrust."""
+    tables = [as_table(report.sheet("verdicts"), _SUMMARY_COLUMNS)] if report.judgements else []
+    doubted = {doubt.point for judgement in report.judgements for doubt in judgement.doubts}
+    if doubted:
+        every = as_table(report.sheet("distrust"))
+        tables.append(
+            Table(
+                "Reasons to distrust these verdicts",
+                every.columns,
+                tuple(row for row in every.rows if row[0] in doubted),
+            )
+        )
+    notes = [f"For {report.goal}: {report.verdict}.", *report.missing]
+    return markdown(tables, report.finding, notes)
+
+
+def write_views(report: Report, page: str, output: Path) -> tuple[Path, ...]:
+    """Write the page, and beside it FILE.md, FILE.json and FILE-tables/ with every table as CSV and JSON."""
+    tables = output.with_name(f"{output.stem}-tables")
+    texts = {
+        output.with_suffix(".json"): _json(to_json(report)),
+        output.with_suffix(".md"): summary_markdown(report),
+        **{tables / f"{sheet.key}.csv": csv_text(sheet) for sheet in report.sheets},
+        **{tables / f"{sheet.key}.json": _json(sheet_json(sheet)) for sheet in report.sheets},
+        output: page,
+    }
+    for path, text in texts.items():
+        write_atomically(path, text)
+    return tuple(texts)
+
+
+def _csv_value(value: object) -> object:
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"

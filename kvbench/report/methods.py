@@ -1,0 +1,78 @@
+"""How each kind of number is computed, in words that stand on their own."""
+
+from __future__ import annotations
+
+from kvbench.report.data import Method
+from kvbench.report.judged import Wanted
+from kvbench.units import format_tokens
+
+_READS = {
+    "auto": "the reads of the mixed point at that load (steady state), else of the pure read point",
+    "mixed": "the reads of the mixed point at that load",
+    "read": "the pure read point at that load",
+}
+
+
+def methods(wanted: Wanted) -> tuple[Method, ...]:
+    """Every formula behind the report, with the inputs of this one."""
+    target = format_tokens(wanted.goal.target_tokens)
+    return (
+        Method(
+            "Restore time of L tokens",
+            "units = ceil(L / tokens of a block) x I/Os of a block. Each unit takes a latency drawn from the measured "
+            "read histogram; the units are list-scheduled over the reads that one request keeps in flight, and never "
+            "finish faster than units x concurrent restores / IOPS. The number is the median of 200 simulated "
+            "requests, the interval their central 95 %.",
+            f"{_READS[wanted.mix]}; the verdict names the point.",
+        ),
+        Method(
+            "Recompute time of L tokens",
+            "TTFT(L) = a + bL + cL², a, b, c >= 0, least squares of relative errors; "
+            "interval: 1,000 bootstrap draws of the residuals. Never extrapolated.",
+            _prefill_inputs(wanted),
+        ),
+        Method(
+            "Crossover (decides)",
+            "the length from which the restore time stays below the recompute time, over 256 lengths in the measured "
+            "range; interval: the same over paired draws.",
+            "restore time and recompute time.",
+        ),
+        Method(
+            "Verdict",
+            f"viable: the whole interval of the crossover is at most {target} tokens; not viable: it is above, or "
+            "restoring never wins; else cannot say. With a budget, the restore time at the target must keep it too.",
+            "crossover and goal.",
+        ),
+        Method(
+            "Restore speed, the prefill speed to beat",
+            "tokens of a block / (I/Os of a block x max(concurrent restores / IOPS, mean latency / reads in flight)).",
+            "IOPS and mean latency of the same point.",
+        ),
+        Method("Recompute speed", f"{target} / TTFT({target}).", "recompute time."),
+        Method(
+            "Single block (published method)",
+            "the L at which TTFT(L) equals the p99 of one block read by 16 jobs; in the published figure "
+            "L = p99 / (TTFT / context). It compares one block with the prefill of L tokens, so it never decides here.",
+            "p99 of reads at 16 jobs.",
+        ),
+        Method(
+            "p50 and p99",
+            "nearest rank of the merged latency histogram of all jobs; 95 % interval from order statistics "
+            "(binomial ranks), unknown where there are too few samples.",
+            "each point's histogram file.",
+        ),
+        Method(
+            "Bandwidth and IO/s", "bytes and operations divided by the time that fio measured.", "fio's JSON output."
+        ),
+    )
+
+
+def _prefill_inputs(wanted: Wanted) -> str:
+    if wanted.curve is None:
+        return "none were given."
+    curve = wanted.curve
+    about = f" of {curve.model}" if curve.model else ""
+    return (
+        f"{curve.samples} samples{about} from {format_tokens(curve.measured_from)} to "
+        f"{format_tokens(curve.measured_to)} tokens; {curve.source}."
+    )

@@ -1,0 +1,449 @@
+"""The report's data and its views: the same numbers everywhere, and no name that breaks out of its place."""
+
+from __future__ import annotations
+
+import csv
+import html as html_lib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench import results
+from kvbench.crossover import Goal
+from kvbench.histogram import Histogram
+from kvbench.prefill.curve import fit
+from kvbench.prefill.samples import read_csv
+from kvbench.report import figures, files
+from kvbench.report.build import build
+from kvbench.report.data import Cell, Column, Report, Sheet, TargetTimes, as_table, clean, scrubbed, to_json
+from kvbench.report.html import html
+from kvbench.report.judged import LoadedRun, Wanted, load_runs
+from kvbench.results import Caveat, PointResult, RunResult
+from tests.conftest import Outcome
+from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
+
+EXAMPLE = ROOT / "reports" / "example"
+MODEL = "openai/gpt-oss-120b"
+HOSTILE = "<script>alert(1)</script>|`*[x](http://y)&amp;\"'$a$ {{ 7*7 }}\x00\x1b[31m\u202e\ud800=cmd()"
+Run = Callable[..., Outcome]
+
+
+def points(tier: str, iops: float, caveats: tuple[Caveat, ...] = ()) -> tuple[PointResult, ...]:
+    """A mixed and a read point at 16 jobs, and a failed one."""
+    mean = 16e9 / iops
+    read = direction(6000, iops, latency_ns=latency(mean, p99_low=None))
+    write = direction(2000, iops / 3, latency_ns=latency(mean))
+    mixed: dict[str, Any] = {"mix": "mixed", "read": read, "write": write, "warnings": caveats}
+    return (
+        point(id=f"{tier}-mixed-j16", tier=tier, numjobs=16, histogram=f"{tier[:4].strip('<')}.json", **mixed),
+        point(id=f"{tier}-read-j16", tier=tier, numjobs=16, read=read),
+        point(id=f"{tier}-read-j1", tier=tier, status="failed", reason="fio said no", read=None),
+    )
+
+
+def loaded(tmp_path: Path, name: str = "run", **changes: Any) -> LoadedRun:
+    """A run of two tiers with one histogram."""
+    caveat = Caveat("few-samples", "p99 comes from 10 reads", "use a longer --runtime", {"read_ios": 10})
+    values: dict[str, Any] = {
+        "uses": (use(),),
+        "points": (*points("fast", 4000.0), *points("slow", 500.0, (caveat,))),
+        "labels": {"site": "lab"},
+        "environment": {"host": "example", "memory_bytes": 1 << 30},
+    }
+    folder = tmp_path / name
+    run = RunResult("2026-01-02T03:04:05+00:00", **(values | changes))
+    results.save(run, folder)
+    for one in run.points:
+        if one.histogram is not None:
+            mean = round(16e9 / (4000 if one.tier == "fast" else 500))
+            bins = Histogram(((mean * 9 // 10, 3000), (mean, 2500), (mean * 16 // 10, 500)))
+            results.save_histograms(folder, one.histogram, {"read": bins, "write": bins})
+    return load_runs([folder])[0]
+
+
+def wanted(**changes: Any) -> Wanted:
+    """The shipped prefill curve and the default goal."""
+    samples = read_csv(SHIPPED_CSV)
+    values: dict[str, Any] = {"curve": fit(samples), "samples": samples, "goal": Goal()}
+    return Wanted(**(values | changes))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The report of two tiers with a prefill curve."""
+    return build([loaded(tmp_path_factory.mktemp("report"))], wanted())
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> str:
+    """Its page."""
+    return html(report)
+
+
+def test_the_finding_names_who_wins(report: Report) -> None:
+    assert report.finding == f"{MODEL} TP2: restoring from fast beats recomputing, from slow it does not"
+    assert report.summary == (f"Viable: fast for {MODEL} TP2", f"Not viable: slow for {MODEL} TP2")
+    assert report.verdict == "not viable"
+    assert [item.verdict for item in report.judgements] == ["viable", "not viable"]
+
+
+def test_the_numbers_are_those_of_the_formulas(report: Report) -> None:
+    row = dict(
+        zip([column.key for column in report.sheet("verdicts").columns], report.sheet("verdicts").rows[1], strict=True)
+    )
+    # 16 tokens a block at 500 reads/s.
+    assert row["restore_tokens_per_s"].value == pytest.approx(8000)
+    assert row["restore_s"].value == pytest.approx(32768 / 8000, rel=0.1)
+    assert row["recompute_s"].value == pytest.approx(0.98, rel=0.01)
+    assert row["recompute_tokens_per_s"].value == pytest.approx(32768 / row["recompute_s"].value)  # type: ignore[operator]
+    assert row["point"].value == "slow-mixed-j16"
+    assert row["distrust"].text == "few-samples"
+
+
+def test_every_number_has_a_source(report: Report) -> None:
+    for sheet in report.sheets:
+        for row in sheet.rows:
+            for column, cell in zip(sheet.columns, row, strict=True):
+                if column.right and cell.value is not None:
+                    assert cell.source, (sheet.key, column.key)
+    for judgement in report.judgements:
+        assert judgement.facts
+        assert all(fact.source for fact in judgement.facts)
+    assert json.dumps(to_json(report)["figures"]).count('"source": ""') == 0
+
+
+def test_json_holds_exactly_what_the_page_shows(report: Report, page: str) -> None:
+    data = json.loads(json.dumps(to_json(report), allow_nan=False))
+    text = html_lib.unescape(page)
+    for table in data["tables"].values():
+        for row in table["rows"]:
+            for cell in row.values():
+                assert cell["text"] in text
+    for judgement in data["judgements"]:
+        for fact in judgement["facts"]:
+            assert fact["text"] in text
+    for figure in data["figures"].values():
+        assert figure["title"] in text
+    shown = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, flags=re.DOTALL)
+    cells = sum(len(sheet.rows) * len(sheet.columns) + len(sheet.columns) for sheet in report.sheets)
+    assert len(shown) == cells
+
+
+def test_warnings_stand_beside_what_they_concern(report: Report, page: str) -> None:
+    assert [[doubt.code for doubt in item.doubts] for item in report.judgements] == [[], ["few-samples"]]
+    card = page.split('<li class="card')[2].partition("</section>")[0]
+    assert "Distrust:" in card
+    assert "few-samples" in card
+    assert 'title="p99 comes from 10 reads"' in card
+
+
+def test_without_prefill_the_report_says_what_is_missing(tmp_path: Path) -> None:
+    built = build([loaded(tmp_path)], Wanted(None, None, Goal()))
+    assert {item.verdict for item in built.judgements} == {"cannot say"}
+    assert "--ttft-csv" in built.missing[0]
+    assert any("prefill is below 64,000 tokens/s" in fact.text for fact in built.judgements[0].facts)
+    text = html(built)
+    assert "--ttft-csv" in text
+    assert "recompute not measured" in text
+    assert {sheet.key for sheet in built.sheets} == {
+        "verdicts",
+        "times",
+        "measured",
+        "distrust",
+        "blocks",
+        "provenance",
+    }
+
+
+def test_a_model_that_the_samples_are_not_of(tmp_path: Path) -> None:
+    run = loaded(tmp_path, uses=(use(), use(model="someone/else")))
+    built = build([run], wanted())
+    assert [item.verdict for item in built.judgements].count("cannot say") == 2
+    assert f"The TTFT samples are of {MODEL}; no prefill was given for someone/else." in built.missing
+
+
+def test_two_runs_with_the_same_tier_stay_apart(tmp_path: Path) -> None:
+    runs = (loaded(tmp_path / "a", "one"), loaded(tmp_path / "b", "two"))
+    built = build(runs, wanted())
+    assert [item.tier for item in built.judgements] == ["fast (one)", "slow (one)", "fast (two)", "slow (two)"]
+    assert built.judgements[0].point == "one/fast-mixed-j16"
+    same = load_runs([runs[0].path, runs[0].path])
+    assert [run.name for run in same] == ["one #1", "one #2"]
+
+
+def test_several_loads(tmp_path: Path) -> None:
+    built = build([loaded(tmp_path)], wanted(concurrent=(1, 4)))
+    assert [item.concurrent_restores for item in built.judgements] == [1, 4, 1, 4]
+    first = built.figures[0]
+    assert isinstance(first, TargetTimes)
+    assert [bar.tier for bar in first.bars] == ["fast ×1", "fast ×4", "slow ×1", "slow ×4"]
+    html(built)
+
+
+@pytest.mark.parametrize("changes", [{"uses": ()}, {"points": ()}, {"uses": (), "points": ()}])
+def test_empty_runs_still_give_a_page(tmp_path: Path, changes: dict[str, Any]) -> None:
+    built = build([loaded(tmp_path, **changes)], wanted())
+    assert built.verdict == "cannot say"
+    assert "<h1>" in html(built)
+    assert files.summary_markdown(built).startswith("# ")
+
+
+class Tags(HTMLParser):
+    """Every tag and attribute name of a page."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A report in which every name that a user can choose is hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    bad = Caveat("few-samples", HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    run = RunResult(
+        HOSTILE,
+        (use(model=HOSTILE, kv_dtype=HOSTILE, connector=HOSTILE, engine_version=HOSTILE), use(model=HOSTILE + "2")),
+        tuple(
+            point(
+                id=f"{HOSTILE}{at}", job=HOSTILE, source=HOSTILE, tier=tier, mix="mixed", numjobs=16,
+                read=direction(60_000, 1000.0, latency_ns=latency(16e6)), warnings=(bad,),
+            )
+            for at, tier in enumerate((HOSTILE, "=1+1", "-2"))
+        ),
+        labels={HOSTILE: HOSTILE},
+        environment={HOSTILE: {HOSTILE: [HOSTILE]}},
+        tiers={HOSTILE: {"path": HOSTILE}},
+    )  # fmt: skip
+    samples = read_csv(SHIPPED_CSV)
+    curve = fit(samples.__class__(samples.rows, None, HOSTILE, 0))
+    return build([LoadedRun(HOSTILE, folder, run)], Wanted(curve, samples, Goal()))
+
+
+def test_hostile_names_never_become_markup(hostile: Report) -> None:
+    page = html(hostile)
+    page.encode()
+    parsed = Tags()
+    parsed.feed(page)
+    assert "script" not in parsed.tags
+    assert len(set(parsed.ids)) == len(parsed.ids)
+    assert not [name for name, _ in parsed.attributes if name.startswith("on")]
+    assert "{{ 7*7 }}" in page
+    assert "<script" not in page
+    for name, value in parsed.attributes:
+        if name in ("href", "src"):
+            assert (value or "").startswith(("#", "data:"))
+
+
+def test_hostile_names_never_break_the_drawings(hostile: Report) -> None:
+    kinds = set()
+    for figure in hostile.figures:
+        text = figures.svg(figures.draw(figure, hostile.tiers), figure.key, figure.title)
+        root = ElementTree.fromstring(text)
+        assert {element.tag for element in root.iter()}.isdisjoint({"script", "metadata", "style", "a", "image"})
+        kinds.add(type(figure).__name__)
+    assert kinds >= {"TargetTimes", "TimeCurves", "CrossoverMap", "Bandwidths"}
+
+
+def test_hostile_names_stay_in_markdown_cells(hostile: Report) -> None:
+    text = files.summary_markdown(hostile)
+    assert "<" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {len(re.split(r"(?<!\\)(?:\\\\)*\|", line)) for line in rows[:2]} == {11}
+    assert re.search(r"(?<!\\)\[x\]", text) is None
+
+
+def test_hostile_names_are_no_formulas(hostile: Report) -> None:
+    for sheet in hostile.sheets:
+        for row in csv.reader(io.StringIO(files.csv_text(sheet))):
+            for cell in row:
+                assert not cell.startswith(("=", "@", "\t", "\r"))
+                if cell.startswith(("-", "+")):
+                    float(cell)
+
+
+def test_csv_is_in_base_units_and_says_nothing_of_the_unknown() -> None:
+    sheet = Sheet(
+        "s", "S", (Column("a_s", "a", True), Column("b", "b")),
+        ((Cell("1.00 s", 1.0, "x"), Cell("n", "=x")), (Cell("–"), Cell("–"))),
+    )  # fmt: skip
+    assert files.csv_text(sheet) == "a_s,b\n1.0,'=x\n,\n"
+    assert as_table(sheet, ["b"]).rows == (("n",), ("–",))
+
+
+@given(st.text())
+def test_clean_text_fits_every_format(text: str) -> None:
+    cleaned = clean(text)
+    cleaned.encode()
+    assert "\n" not in cleaned
+    assert ElementTree.fromstring(f"<a>{html_lib.escape(cleaned)}</a>").text == (cleaned or None)
+    assert scrubbed((text, 1, None)) == (cleaned, 1, None)
+
+
+def test_the_page_refers_to_nothing_outside(page: str) -> None:
+    assert re.findall(r"""(?:href|src)=["']?(?!#|data:)[^"' >]+""", page) == []
+    assert "http:" not in page.replace("http-equiv", "")
+    assert "https:" not in page
+    assert "@import" not in page
+    assert re.findall(r"url\((?!#)", page) == []
+    assert "xmlns" not in page
+
+
+def test_ids_are_unique_and_references_arrive(page: str) -> None:
+    parsed = Tags()
+    parsed.feed(page)
+    assert len(set(parsed.ids)) == len(parsed.ids)
+    wanted_ids = re.findall(r'(?:href="#|url\(#|aria-labelledby=")([^")]+)', page)
+    assert set(wanted_ids) <= set(parsed.ids)
+
+
+def test_the_data_inside_the_page_is_the_file_beside_it(report: Report, page: str) -> None:
+    import base64
+
+    links = dict(re.findall(r'base64,([^"]+)" download="([^"]+)"', page))
+    by_name = {name: base64.b64decode(text).decode() for text, name in links.items()}
+    assert by_name == {f"{sheet.key}.csv": files.csv_text(sheet) for sheet in report.sheets}
+
+
+def test_figures_are_themed_and_named(report: Report) -> None:
+    for figure in report.figures:
+        text = figures.svg(figures.draw(figure, report.tiers), figure.key, figure.title)
+        root = ElementTree.fromstring(text)
+        assert root.attrib["role"] == "img"
+        assert root.attrib["aria-label"] == figure.title
+        assert "var(--font)" in text
+        assert "currentColor" in text
+        assert not re.findall(r"#0[123]01[0-9a-f]{2}", text), "a placeholder colour was left"
+        assert next(root.iter("text"), None) is not None
+        assert next(root.iter("title"), None) is not None
+
+
+def test_the_same_data_give_the_same_drawing(report: Report) -> None:
+    one, two = (figures.svg(figures.draw(report.figures[0], report.tiers), "k", "l") for _ in range(2))
+    assert one == two
+
+
+def test_bars_start_at_zero_and_log_axes_say_so(report: Report) -> None:
+    for figure in report.figures:
+        for axes in figures.draw(figure, report.tiers).axes:
+            if type(figure).__name__ in ("TargetTimes", "Bandwidths"):
+                assert axes.get_xlim()[0] == 0
+                assert axes.get_xscale() == "linear"
+            for scale, label in ((axes.get_xscale(), axes.get_xlabel()), (axes.get_yscale(), axes.get_ylabel())):
+                if scale == "log":
+                    assert "log scale" in label
+
+
+def test_no_matplotlib_state_is_touched(report: Report) -> None:
+    import matplotlib
+
+    before = matplotlib.rcParams.copy()
+    figures.draw(report.figures[0], report.tiers)
+    assert matplotlib.rcParams.copy() == before
+    assert "pyplot" not in (ROOT / "kvbench" / "report" / "figures.py").read_text().replace("(no pyplot)", "")
+
+
+def test_the_command_writes_every_view(kvbench: Run, tmp_path: Path) -> None:
+    run = loaded(tmp_path)
+    done = kvbench("report", run.path, "--ttft-csv", SHIPPED_CSV)
+    assert done.code == 0
+    assert done.out.startswith("not viable: ")
+    assert str(run.path / "report.html") in done.err
+    names = sorted(path.name for path in run.path.iterdir() if path.name.startswith("report"))
+    assert names == ["report-tables", "report.html", "report.json", "report.md"]
+    assert sorted(path.name for path in (run.path / "report-tables").glob("*.csv"))[0] == "blocks.csv"
+    as_json = kvbench("report", run.path, "--ttft-csv", SHIPPED_CSV, "--json")
+    assert as_json.json() == json.loads((run.path / "report.json").read_text(encoding="utf-8"))
+    for path in (run.path / "report-tables").glob("*.json"):
+        assert json.loads(path.read_text(encoding="utf-8")) == as_json.json()["tables"][path.stem]  # type: ignore[index]
+
+
+def test_the_command_refuses_what_it_cannot_write(kvbench: Run, tmp_path: Path) -> None:
+    run = loaded(tmp_path)
+    assert kvbench("report", run.path, "-o", tmp_path / "x.json").code == 2
+    (tmp_path / "d.html").mkdir()
+    assert kvbench("report", run.path, "-o", tmp_path / "d.html").code == 2
+    assert kvbench("report", tmp_path).code == 2
+    assert kvbench("report", run.path, "--target-context", "big").code == 2
+
+
+def test_bad_rows_are_counted_when_allowed(kvbench: Run, tmp_path: Path) -> None:
+    run = loaded(tmp_path)
+    path = tmp_path / "bad.csv"
+    path.write_text(SHIPPED_CSV.read_text() + "x,y\n")
+    assert kvbench("report", run.path, "--ttft-csv", path).code == 2
+    done = kvbench("report", run.path, "--ttft-csv", path, "--skip-bad-rows", "--json")
+    assert done.code == 0
+    rows = done.json()["tables"]["provenance"]["rows"]  # type: ignore[index]
+    assert ("rows skipped", 1) in [(row["item"]["value"], row["value"]["value"]) for row in rows]
+
+
+def test_the_gate_draws_nothing() -> None:
+    script = "import sys; from kvbench.cli import main; main(sys.argv[1:]); assert 'matplotlib' not in sys.modules"
+    command = [sys.executable, "-c", script, "gate", str(EXAMPLE / "run"), "--ttft-csv", str(SHIPPED_CSV)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_is_what_its_data_give(kvbench: Run, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE / "run", tmp_path / "run")
+    kvbench("report", tmp_path / "run", "--ttft-csv", SHIPPED_CSV, "-o", tmp_path / "report.html")
+    for built in sorted([tmp_path / "report.json", *(tmp_path / "report-tables").glob("*.json")]):
+        committed = EXAMPLE / built.relative_to(tmp_path)
+        same(json.loads(built.read_text(encoding="utf-8")), json.loads(committed.read_text(encoding="utf-8")))
+    names = {path.relative_to(tmp_path) for path in tmp_path.rglob("report*/*")}
+    assert names == {path.relative_to(EXAMPLE) for path in EXAMPLE.rglob("report*/*")}
+    assert page_starts_well(tmp_path / "report.html")
+    assert (EXAMPLE / "report.md").read_text(encoding="utf-8") == (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def page_starts_well(path: Path) -> bool:
+    """Whether a page begins with its doctype, without which browsers fall back to another layout."""
+    return path.read_text(encoding="utf-8").startswith("<!doctype html>\n<html lang=")
+
+
+def same(one: Any, other: Any, where: str = "") -> None:
+    """Equal data; floats may differ in the last digits between numpy releases."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            if key != "made_by":
+                same(one[key], other[key], f"{where}/{key}")
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other), where
+        for at, (left, right) in enumerate(zip(one, other, strict=True)):
+            same(left, right, f"{where}/{at}")
+    elif isinstance(one, float) and isinstance(other, float):
+        assert one == pytest.approx(other, rel=1e-6), where
+    else:
+        assert one == other, where
+
+
+def test_the_example_names_no_machine() -> None:
+    for path in EXAMPLE.rglob("*"):
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"/(tmp|home|root|srv|dev/shm)/", text), path
+    result = results.load(EXAMPLE / "run")
+    assert result.environment["host"] == "example"
