@@ -23,7 +23,7 @@ from kvbench.crossover import (
 )
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve
-from kvbench.results import RunResult, Use
+from kvbench.results import Observation, RunResult, Use
 from kvbench.units import split_list
 
 MixChoice = Literal["auto", "mixed", "read"]
@@ -74,6 +74,27 @@ def decide_runs(runs: Sequence[tuple[Path, RunResult]], curve: PrefillCurve, wan
         held = sorted({f"{use.model} (TP {use.tp}, {use.connector})" for _, run in runs for use in run.uses})
         raise UsageError(f"no measured model matches; the runs hold {', '.join(held) or 'no model'}.")
     return Decisions(curve, wanted.goal, tuple(crossovers), _notes(crossovers, curve))
+
+
+def verdict_is_settled(observation: Observation, uses: Sequence[Use], curve: PrefillCurve, goal: Goal) -> bool | None:
+    """Whether the verdicts that rest on a point are settled by what it measured so far; None when none rests on it.
+
+    A verdict rests on the mixed point with one request's parallelism, of the model that the curve measured.
+    """
+    point, read = observation.point, observation.point.read
+    resting = [
+        use
+        for use in uses
+        if (use.io_bytes, use.parallelism_per_request) == (point.io_bytes, point.numjobs)
+        and (curve.model is None or same_model(curve.model, use.model))
+    ]
+    if point.mix != "mixed" or not resting:
+        return None
+    if read is None or read.latency_ns is None or read.iops <= 0:
+        return False
+    measured = Measured(point, read, observation.histograms.get("read"))
+    answers = [decide(use, point.tier, 1, measured, None, curve, goal) for use in resting]
+    return all(answer.verdict != "cannot say" for answer in answers)
 
 
 def to_json(decided: Decisions) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from kvbench.units import format_bytes
 
 MEASUREMENT_NAME = "measurement.json"
 
+# The published method measures 60 s; with --runtime auto it is the most that a point gets.
+LONGEST_RUNTIME_S = 60
+
 _MIB = 1 << 20
 
 
@@ -36,6 +39,7 @@ class Measurement:
     tiers: tuple[TierPlan, ...]
     uses: tuple[Use, ...]
     points: tuple[Point, ...]
+    repeats: int = 1
 
 
 def plan_tier(
@@ -45,7 +49,8 @@ def plan_tier(
     io_bytes: Sequence[int],
     *,
     dataset_bytes: int | None,
-    runtime_s: int,
+    runtime_s: int | None,
+    precision: float,
     rwmixread: int,
     access: Access,
     published: bool,
@@ -64,7 +69,17 @@ def plan_tier(
             f"a data set of {format_bytes(files * file_bytes)} gives each of {files} jobs less than one block of "
             f"{format_bytes(largest)}; use --dataset {least} ({format_bytes(least)}) or more, or fewer --numjobs."
         )
-    return TierPlan(tier.name, target, JobSettings(files, file_bytes, runtime_s, rwmixread, access, published))
+    settings = JobSettings(
+        files=files,
+        file_bytes=file_bytes,
+        runtime_s=LONGEST_RUNTIME_S if runtime_s is None else runtime_s,
+        rwmixread=rwmixread,
+        access=access,
+        published=published,
+        auto=runtime_s is None and not published,
+        precision=precision,
+    )
+    return TierPlan(tier.name, target, settings)
 
 
 def save(measurement: Measurement, run_dir: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,11 @@ Value = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class LatencyNs:
-    """Latency of one direction in ns; ``p99_low``/``p99_high`` are the 95 % interval, None where samples cannot say."""
+    """Latency of one direction in ns; ``p99_low``/``p99_high`` are the 95 % interval, None where samples cannot say.
+
+    ``intervals`` holds that of every percentile by name. A percentile is the middle of one of fio's bins: up to 0.8 %
+    off, and therefore sometimes above ``max``.
+    """
 
     mean: float | None = None
     min: int | None = None
@@ -42,6 +46,7 @@ class LatencyNs:
     p99_9: int | None = None
     p99_low: int | None = None
     p99_high: int | None = None
+    intervals: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,18 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """One of the runs of fio that a point was measured with; ``repeat`` counts the visits to the point from 1."""
+
+    repeat: int
+    runtime_s: float
+    read_bytes_per_s: float | None = None
+    write_bytes_per_s: float | None = None
+    read_p99_ns: int | None = None
+    write_p99_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PointResult:
     """One measured point. ``reason`` says why it is not ok; ``histogram`` is a file name inside the run directory."""
 
@@ -109,6 +126,16 @@ class PointResult:
     write: Direction | None = None
     warnings: tuple[Caveat, ...] = ()
     conditions: Conditions = Conditions()
+    rounds: tuple[Round, ...] = ()
+    series: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A point and the histograms that belong beside it, by direction."""
+
+    point: PointResult
+    histograms: dict[str, Histogram]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +222,23 @@ def save_histograms(run_dir: Path, name: str, histograms: Mapping[str, Histogram
     content: dict[str, object] = {"unit": "ns"}
     content |= {direction: {str(ns): n for ns, n in histogram.bins} for direction, histogram in histograms.items()}
     write_atomically(run_dir / name, json.dumps(content) + "\n")
+
+
+def save_observations(path: Path, rounds: Sequence[Observation]) -> None:
+    """Write the rounds of a point with their histograms, so that a later visit can be pooled with them."""
+    from pydantic import TypeAdapter
+
+    write_atomically(path, TypeAdapter(list[Observation]).dump_json(list(rounds)).decode() + "\n")
+
+
+def load_observations(path: Path) -> list[Observation]:
+    """The rounds that ``save_observations`` wrote; ResultFileError when the file is damaged."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(list[Observation]).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ResultFileError(f"{path} is damaged ({str(error).splitlines()[0]}); start a new run.") from None
 
 
 def load_histogram(run_dir: Path, point: PointResult, direction: str) -> Histogram | None:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from kvbench import __version__, environment, measurement, results
 from kvbench.errors import UsageError
-from kvbench.formats.fio_import import ImportedPoint
 from kvbench.measurement import Measurement
 from kvbench.plan import slug
 from kvbench.report import tables
-from kvbench.results import RunResult, Use
+from kvbench.results import Observation, RunResult, Use
 
 REPORTS = Path("reports")
 SUMMARY_NAME = "summary.md"
@@ -86,7 +85,7 @@ def open_run(
 def save_imported(
     run_dir: Path,
     raw: Mapping[str, object],
-    imported: Sequence[ImportedPoint],
+    imported: Sequence[Observation],
     uses: tuple[Use, ...],
     labels: Mapping[str, str],
 ) -> RunResult:
@@ -136,10 +135,7 @@ def _resumed(run_dir: Path, wanted: Measurement | None) -> OpenRun:
 def _same(saved: Measurement, wanted: Measurement) -> bool:
     # The default data set follows the free space, which has changed since: the saved one counts.
     def key(plan: Measurement) -> object:
-        tiers = [
-            (tier.name, tier.target, tier.settings.runtime_s, tier.settings.rwmixread, tier.settings.access)
-            for tier in plan.tiers
-        ]
-        return tiers, plan.uses, plan.points
+        tiers = [(tier.name, tier.target, replace(tier.settings, file_bytes=0)) for tier in plan.tiers]
+        return tiers, plan.uses, plan.points, plan.repeats
 
     return key(saved) == key(wanted)

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
 from kvbench import environment, results
 from kvbench.checks import judge
-from kvbench.drivers.fio import job as fio_job
-from kvbench.drivers.fio import run as fio_run
-from kvbench.drivers.fio.point import asked, direction_of, failed_ios, failure_of, histograms_of, latency_source_of
-from kvbench.errors import InputFileError, Interrupted, MeasurementError, TierError, ToolError
-from kvbench.formats import fio as fio_format
-from kvbench.formats.fio import FioJob
+from kvbench.drivers import Driver, Site
+from kvbench.drivers.fio.driver import SERIES_NAME, FioDriver, unmeasured
+from kvbench.drivers.fio.run import OUTPUT_NAME, Fio
+from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.measurement import Measurement, TierPlan
 from kvbench.plan import Point, slug
-from kvbench.results import Conditions, PointResult, RunResult
+from kvbench.results import Observation, PointResult, Round, RunResult
+from kvbench.rounds import Decided, next_round_s, pool
 from kvbench.tiers import directory
-from kvbench.tiers.directory import DirectoryTier, Workspace
-from kvbench.tiers.guard import TOKEN_VARIABLE
-from kvbench.tiers.mounts import DeviceCounters, device_counters
-from kvbench.tiers.pagecache import cached_fraction
-from kvbench.units import format_bytes
+from kvbench.tiers.directory import DirectoryTier
 
 POINTS_FOLDER = "points"
-
-# fio may end late by one stalled operation; beyond this the tier hangs.
-_POINT_GRACE_S = 120.0
-# Laying out is only given up below this rate: slower than any tier that could hold KV blocks.
-_SLOWEST_LAYOUT_BYTES_PER_S = 2 << 20
+ROUNDS_NAME = "rounds.json"
 
 
 class Progress(Protocol):
@@ -61,29 +54,28 @@ class Silent:
     def measured(self, point: PointResult) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """Counters read when a point starts."""
-
-    cpu: environment.CpuTimes | None
-    device: DeviceCounters | None
-
-
 def run(
-    measurement: Measurement, result: RunResult, run_dir: Path, fio: fio_run.Fio, progress: Progress | None = None
+    measurement: Measurement,
+    result: RunResult,
+    run_dir: Path,
+    fio: Fio,
+    progress: Progress | None = None,
+    decided: Decided | None = None,
 ) -> RunResult:
     """The run with every point of ``measurement`` that ``result`` does not hold as ok yet; saved after each point.
 
     Raises TierError before anything is measured when a tier cannot be used, and Interrupted on SIGINT, SIGTERM or
     SIGHUP after the point at hand is stopped and saved. A point that fails is saved with its reason; the run goes on.
+    ``decided`` may end a point early (see StopRule).
     """
     progress = progress or Silent()
     with _interruptible():
         tiers = {plan.name: directory.inspect(plan.name, plan.target) for plan in measurement.tiers}
         result = replace(result, tiers={name: tier.facts() for name, tier in tiers.items()})
         _require_aio_slots(measurement)
-        session = _Session(measurement, run_dir, fio, progress, result)
-        pending = [plan for plan in measurement.tiers if session.todo(plan)]
+        driver = FioDriver(fio, progress.rate)
+        session = _Session(measurement, run_dir, driver, progress, decided, result)
+        pending = [plan for plan in measurement.tiers if session.visits(plan)]
         for plan in pending:
             session.prepare(plan, tiers[plan.name])
         for plan in pending:
@@ -95,147 +87,124 @@ class _Session:
     """The state of one run: the growing result. Everything else is passed along."""
 
     def __init__(
-        self, measurement: Measurement, run_dir: Path, fio: fio_run.Fio, progress: Progress, result: RunResult
+        self,
+        measurement: Measurement,
+        run_dir: Path,
+        driver: Driver,
+        progress: Progress,
+        decided: Decided | None,
+        result: RunResult,
     ) -> None:
-        self.measurement, self.run_dir, self.fio, self.progress = measurement, run_dir, fio, progress
+        self.measurement, self.run_dir, self.driver = measurement, run_dir, driver
+        self.progress, self.decided = progress, decided
         self.result = result
-        self.total = len(measurement.points)
 
-    def todo(self, plan: TierPlan) -> list[Point]:
-        """The points of a tier that are not finished."""
-        finished = {point.id for point in self.result.points if point.status == "ok"}
-        return [point for point in self.measurement.points if point.tier == plan.name and point.id not in finished]
+    def visits(self, plan: TierPlan) -> list[tuple[int, Point]]:
+        """What is left to do on a tier: ``(repeat, point)`` in the order of measuring.
+
+        One visit each keeps the planned order; several are shuffled (with a fixed seed), so that drift of the tier does
+        not fall on the same points every time.
+        """
+        planned = [point for point in self.measurement.points if point.tier == plan.name]
+        left = []
+        for repeat in range(1, self.measurement.repeats + 1):
+            order = list(planned)
+            if self.measurement.repeats > 1:
+                random.Random(repeat).shuffle(order)
+            left += [(repeat, point) for point in order if self._repeats_done(point) < repeat]
+        return left
 
     def prepare(self, plan: TierPlan, tier: DirectoryTier) -> None:
         """Check rights, space, O_DIRECT and the job files of a tier before any tier is measured."""
         directory.require_space(tier, plan.settings.dataset_bytes)
-        sizes = sorted({point.io_bytes for point in self.todo(plan)})
+        points = self._points_left(plan)
         with directory.workspace(tier) as space:
-            directory.require_direct_io(tier, space, sizes)
-            job_file = self.run_dir / f"{slug(plan.name)}.fio"
-            job_file.write_text(fio_job.render_points(self.todo(plan), space.path, plan.settings))
-            fio_run.check_job(self.fio, job_file)
+            directory.require_direct_io(tier, space, sorted({point.io_bytes for point in points}))
+            site = Site(tier, space, plan.settings)
+            self.driver.check(points, site, self.run_dir / f"{slug(plan.name)}.fio")
 
     def measure(self, plan: TierPlan, tier: DirectoryTier) -> None:
         """Lay the data out and measure the tier's points; a layout that fails skips them with the reason."""
         try:
             with directory.workspace(tier) as space:
+                site = Site(tier, space, plan.settings)
                 self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
-                self._lay_out(plan, space)
-                for point in self.todo(plan):
-                    self.progress.measuring(self._number(point), self.total, point)
-                    self._measure_point(point, plan, tier, space)
+                self.driver.lay_out(site, self._folder(f"{slug(plan.name)}-layout"))
+                for repeat, point in self.visits(plan):
+                    self.progress.measuring(self._number(point), len(self.measurement.points), point)
+                    self._measure_point(point, repeat, site)
         except (MeasurementError, TierError) as error:
-            for point in self.todo(plan):
+            for point in self._points_left(plan):
                 if self.result.point(point.id) is None:
-                    self._keep(_unmeasured(point, "skipped", str(error)))
+                    self._keep(point, [Observation(unmeasured(point, "skipped", str(error)), {})])
 
-    def _lay_out(self, plan: TierPlan, space: Workspace) -> None:
-        settings = plan.settings
-        job_file = self._folder(f"{slug(plan.name)}-layout") / "job.fio"
-        job_file.write_text(fio_job.render_layout(space.path, settings))
-        fio_run.check_job(self.fio, job_file)
-        timeout_s = 60 + settings.dataset_bytes / _SLOWEST_LAYOUT_BYTES_PER_S
-        finished = self._fio(job_file, space, timeout_s)
-        _, failure = _only_job(finished, fio_job.LAYOUT_JOB)
-        if failure is not None:
-            raise MeasurementError(f"laying out the data set failed: {failure}")
-        _require_complete(space, settings)
-
-    def _measure_point(self, point: Point, plan: TierPlan, tier: DirectoryTier, space: Workspace) -> None:
-        folder = self._folder(point.id)
-        job_file = folder / "job.fio"
-        job_file.write_text(fio_job.render_points([point], space.path, plan.settings))
-        numbers = tier.mount.device_numbers if tier.mount else ""
-        before = _Before(environment.cpu_times(), device_counters(numbers))
+    def _measure_point(self, point: Point, repeat: int, site: Site) -> None:
+        earlier = self._earlier_rounds(point) if repeat > 1 else []
+        rounds: list[Observation] = []
         try:
-            fio_run.check_job(self.fio, job_file)
-            finished = self._fio(job_file, space, plan.settings.runtime_s + _POINT_GRACE_S)
-        except Interrupted:
-            output = folder / "fio.json"
-            text = output.read_text(errors="replace") if output.exists() else ""
-            partial = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
-            self._keep(self._point_result(point, plan, tier, space, before, partial, interrupted=True))
+            while (runtime_s := next_round_s(site.settings.stop_rule, rounds, self.decided)) is not None:
+                folder = self._round_folder(point, site, len(earlier) + len(rounds) + 1)
+                rounds.append(_of_repeat(self.driver.measure(point, site, folder, runtime_s), repeat))
+        except Interrupted as error:
+            if error.partial is not None:
+                rounds.append(_of_repeat(error.partial, repeat))
+            if rounds:
+                self._keep(point, [*earlier, *rounds], interrupted=True)
             raise
-        except ToolError as error:
-            self._keep(_unmeasured(point, "failed", str(error)))
-            return
-        self._keep(self._point_result(point, plan, tier, space, before, finished))
+        self._keep(point, [*earlier, *rounds])
 
-    def _point_result(
-        self,
-        point: Point,
-        plan: TierPlan,
-        tier: DirectoryTier,
-        space: Workspace,
-        before: _Before,
-        finished: fio_run.Finished,
-        *,
-        interrupted: bool = False,
-    ) -> PointResult:
-        job, failure = _only_job(finished, point.id)
-        if job is None:
-            reason = "interrupted before fio had a result" if interrupted else failure
-            return _unmeasured(point, "interrupted" if interrupted else "failed", reason or "no result")
-        histograms = histograms_of(job)
-        name = f"{POINTS_FOLDER}/{point.id}/histogram.json"
-        if histograms:
-            results.save_histograms(self.run_dir, name, histograms)
-        measured = PointResult(
-            id=point.id,
-            job=job.name,
-            source=f"{POINTS_FOLDER}/{point.id}/fio.json",
-            tier=point.tier,
-            driver=point.driver,
-            io_bytes=point.io_bytes,
-            mix=point.mix,
-            numjobs=point.numjobs,
-            runtime_s=job.runtime_s,
-            latency_source=latency_source_of(job),
-            status="interrupted" if interrupted else "failed" if failure else "ok",
-            reason="stopped before its time" if interrupted else failure,
-            histogram=name if histograms else None,
-            read=direction_of(job.read),
-            write=direction_of(job.write),
-            conditions=self._conditions(point, plan, tier, space, before, job),
-        )
-        return judge(measured)
-
-    def _conditions(
-        self, point: Point, plan: TierPlan, tier: DirectoryTier, space: Workspace, before: _Before, job: FioJob
-    ) -> Conditions:
-        device = _since(before.device, device_counters(tier.mount.device_numbers) if tier.mount else None)
-        files = [space.path / name for name in fio_job.data_file_names(plan.settings.files)]
-        return Conditions(
-            ioengine=job.options.get("ioengine"),
-            direct=job.options.get("direct") == "1",
-            iodepth=asked(job.options, "iodepth"),
-            rwmixread=plan.settings.rwmixread if point.mix == "mixed" else None,
-            requested_runtime_s=float(plan.settings.runtime_s),
-            dataset_bytes=read_bytes_at_most(plan, point),
-            memory_bytes=environment.memory_bytes(),
-            filesystem=tier.mount.filesystem if tier.mount else None,
-            cached_fraction=cached_fraction(files),
-            device_read_bytes=device.read_bytes if device else None,
-            device_written_bytes=device.written_bytes if device else None,
-            failed_ios=failed_ios(job),
-            load_1m=environment.load_1m(),
-            cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
-        )
-
-    def _fio(self, job_file: Path, space: Workspace, timeout_s: float) -> fio_run.Finished:
-        return fio_run.run_job(
-            self.fio,
-            job_file,
-            timeout_s=timeout_s,
-            environment={TOKEN_VARIABLE: space.token},
-            on_rate=self.progress.rate,
-        )
-
-    def _keep(self, point: PointResult) -> None:
-        self.result = self.result.with_point(point)
+    def _keep(self, point: Point, rounds: Sequence[Observation], *, interrupted: bool = False) -> None:
+        """Pool, judge and save the rounds of a point."""
+        pooled = pool(rounds)
+        folder = f"{POINTS_FOLDER}/{point.id}"
+        in_rounds = (self.run_dir / folder / "round-1").is_dir()
+        kept = replace(pooled.point, source=folder if in_rounds else f"{folder}/{OUTPUT_NAME}")
+        if interrupted:
+            kept = replace(kept, status="interrupted", reason=rounds[-1].point.reason or "stopped before its time")
+        if pooled.histograms:
+            kept = replace(kept, histogram=f"{folder}/histogram.json")
+            results.save_histograms(self.run_dir, f"{folder}/histogram.json", pooled.histograms)
+        if self._join_series(point, len(rounds)):
+            kept = replace(kept, series=f"{folder}/{SERIES_NAME}")
+        if self.measurement.repeats > 1 and not interrupted:
+            results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
+        self.result = self.result.with_point(judge(kept))
         results.save(self.result, self.run_dir)
-        self.progress.measured(point)
+        self.progress.measured(judge(kept))
+
+    def _earlier_rounds(self, point: Point) -> list[Observation]:
+        path = self.run_dir / POINTS_FOLDER / point.id / ROUNDS_NAME
+        return results.load_observations(path) if path.exists() else []
+
+    def _join_series(self, point: Point, rounds: int) -> bool:
+        """One series over all rounds, its seconds counted on; False when there is none."""
+        folder = self.run_dir / POINTS_FOLDER / point.id
+        sources = [folder / f"round-{number}" / SERIES_NAME for number in range(1, rounds + 1)]
+        present = [source for source in sources if source.exists()]
+        if not present:
+            return (folder / SERIES_NAME).exists()
+        joined: list[dict[str, object]] = []
+        for number, source in enumerate(present, start=1):
+            offset = len(joined)
+            joined += [
+                {**entry, "second": offset + index, "round": number}
+                for index, entry in enumerate(json.loads(source.read_text()), start=1)
+            ]
+        results.write_atomically(folder / SERIES_NAME, json.dumps(joined) + "\n")
+        return True
+
+    def _repeats_done(self, point: Point) -> int:
+        known = self.result.point(point.id)
+        if known is None or known.status != "ok":
+            return 0
+        return max((item.repeat for item in known.rounds), default=1)
+
+    def _points_left(self, plan: TierPlan) -> list[Point]:
+        return list(dict.fromkeys(point for _, point in self.visits(plan)))
+
+    def _round_folder(self, point: Point, site: Site, number: int) -> Path:
+        rounds = site.settings.auto or self.measurement.repeats > 1
+        return self._folder(f"{point.id}/round-{number}" if rounds else point.id)
 
     def _folder(self, name: str) -> Path:
         folder = self.run_dir / POINTS_FOLDER / name
@@ -246,74 +215,8 @@ class _Session:
         return self.measurement.points.index(point) + 1
 
 
-def read_bytes_at_most(plan: TierPlan, point: Point) -> int:
-    """Distinct bytes that a point can touch: whole blocks of the files that its jobs use."""
-    settings = plan.settings
-    files = min(point.numjobs, settings.files) if settings.published else settings.files
-    return settings.file_bytes // point.io_bytes * point.io_bytes * files
-
-
-def _only_job(finished: fio_run.Finished, name: str) -> tuple[FioJob | None, str | None]:
-    try:
-        output = fio_format.parse(finished.output, "fio's output")
-    except InputFileError as error:
-        return None, _why_no_output(finished, error)
-    job = next((job for job in output.jobs if job.name == name), None)
-    if job is None:
-        return None, f"fio's output holds no job {name!r}"
-    if finished.timed_out:
-        return job, "fio did not end in time and was stopped: the tier hangs"
-    said = (output.preamble + "\n" + finished.errors).splitlines()
-    if failure := failure_of(job, said):
-        return job, failure
-    if output.interrupted:
-        return job, "fio was stopped by a signal"
-    if finished.code != 0:
-        return job, f"fio ended with exit code {finished.code}"
-    return job, None
-
-
-def _why_no_output(finished: fio_run.Finished, error: InputFileError) -> str:
-    if finished.timed_out:
-        return "fio did not end in time and was stopped: the tier hangs"
-    if finished.code < 0:
-        return f"fio was killed by {signal.Signals(-finished.code).name}"
-    # With --output fio's own complaints go to stderr or stand in the file instead of JSON (fio 3.33).
-    said = " ".join((finished.errors or finished.output.partition("{")[0]).split())
-    return f"fio ended with exit code {finished.code}: {said[:300]}" if said else str(error)
-
-
-def _require_complete(space: Workspace, settings: fio_job.JobSettings) -> None:
-    # fio can report success after a short write phase (FUSE, axboe/fio#253): trust the files, not the report.
-    wanted = settings.file_bytes
-    for name in fio_job.data_file_names(settings.files):
-        path = space.path / name
-        size = path.stat().st_size if path.exists() else 0
-        if size < wanted:
-            raise MeasurementError(
-                f"laying out the data set failed: {name} has {format_bytes(size)} of {format_bytes(wanted)}"
-            )
-
-
-def _unmeasured(point: Point, status: results.Status, reason: str) -> PointResult:
-    return PointResult(
-        id=point.id,
-        job=point.id,
-        source=f"{POINTS_FOLDER}/{point.id}/fio.json",
-        tier=point.tier,
-        driver=point.driver,
-        io_bytes=point.io_bytes,
-        mix=point.mix,
-        numjobs=point.numjobs,
-        status=status,
-        reason=reason,
-    )
-
-
-def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> DeviceCounters | None:
-    if before is None or after is None:
-        return None
-    return DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)
+def _of_repeat(item: Observation, repeat: int) -> Observation:
+    return replace(item, point=replace(item.point, rounds=(Round(repeat, item.point.runtime_s or 0.0),)))
 
 
 def _require_aio_slots(measurement: Measurement) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from kvbench import results
 from kvbench.formats.fio import parse
-from kvbench.formats.fio_import import ImportedPoint, imported_points
+from kvbench.formats.fio_import import imported_points
+from kvbench.results import Observation
 from tests.conftest import Outcome
 from tests.factories import DATA, GPT_OSS_BLOCK, fio_document, fio_job, fio_side, plain, shared_data, write_json
 
@@ -34,7 +35,7 @@ KV blocks
 Measured on nvme
 
        I/O   mix    jobs   side   IO/s   MiB/s   p50 ms   p99 ms   95 % interval   distrust
- ───────────────────────────────────────────────────────────────────────────────────────────
+ ──────────────────────────────────────────────────────────────────────────────────────────
  1.125 MiB   read      1   read    100   112.5     9.00     11.0    11.0 to 11.0
 
 """
@@ -46,7 +47,7 @@ def job(name: str = "kv", **changes: Any) -> dict[str, Any]:
     return fio_job(name, fio_side(STEADY, GPT_OSS_BLOCK), **(options | changes))
 
 
-def points_of(document: dict[str, Any]) -> list[ImportedPoint]:
+def points_of(document: dict[str, Any]) -> list[Observation]:
     """The points of one document."""
     return imported_points(parse(json.dumps(document), "a file"), "tier", "a file")
 

@@ -46,6 +46,11 @@ lat_percentiles=1
 thread=1
 randrepeat=0
 scramble_buffers=1
+write_bw_log=series
+write_iops_log=series
+write_lat_log=series
+log_avg_msec=1000
+per_job_logs=0
 
 [nvme-1179648-mixed-j1]
 rw=randrw
@@ -339,6 +344,7 @@ def test_fio_accepts_many_jobs_beside_one(tmp_path: Path) -> None:
         [MIB],
         dataset_bytes=None,
         runtime_s=1,
+        precision=0.1,
         rwmixread=75,
         access="random",
         published=False,

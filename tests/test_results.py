@@ -76,7 +76,7 @@ def test_file_begins_with_its_version_and_holds_the_contract(tmp_path: Path) -> 
     assert data["points"][0]["write"] is None
     assert set(data["points"][0]["read"]) == {"ios", "bytes", "iops", "bytes_per_s", "latency_ns"}
     assert set(data["points"][0]["read"]["latency_ns"]) == {
-        "mean", "min", "max", "p50", "p90", "p95", "p99", "p99_9", "p99_low", "p99_high"
+        "mean", "min", "max", "p50", "p90", "p95", "p99", "p99_9", "p99_low", "p99_high", "intervals"
     }  # fmt: skip
 
 

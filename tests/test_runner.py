@@ -81,7 +81,7 @@ def test_the_result_holds_what_the_contract_promises(
     assert promised <= set(point)
     assert set(point["read"]) == {"ios", "bytes", "iops", "bytes_per_s", "latency_ns"}
     assert set(point["read"]["latency_ns"]) == {
-        *("mean", "min", "max", "p50", "p90", "p95", "p99", "p99_9", "p99_low", "p99_high")
+        *("mean", "min", "max", "p50", "p90", "p95", "p99", "p99_9", "p99_low", "p99_high", "intervals")
     }
     assert (point["read"]["ios"], point["write"]["ios"], point["latency_source"]) == (3000, 1000, "lat")
     assert point["status"] == "ok"
@@ -144,7 +144,7 @@ def test_a_point_that_fails_says_why_and_the_others_are_measured(
 def test_a_fio_that_never_ends_is_stopped_after_the_timeout(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvbench.runner._POINT_GRACE_S", 0.5)
+    monkeypatch.setattr("kvbench.drivers.fio.driver._POINT_GRACE_S", 0.5)
     monkeypatch.setattr("kvbench.drivers.fio.run._STOP_S", 1.0)
     fake_fio.on("mixed-j1", "stuck")
     fake_fio.on("mixed-j2", "hang")

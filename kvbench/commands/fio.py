@@ -17,6 +17,7 @@ from kvbench.commands.options import (
     MixOption,
     ModelOption,
     NumjobsOption,
+    PrecisionOption,
     PublishedOption,
     ReadShareOption,
     RuntimeOption,
@@ -27,7 +28,9 @@ from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
 
 if TYPE_CHECKING:
     from kvbench.measurement import Measurement
+    from kvbench.prefill.curve import PrefillCurve
     from kvbench.results import RunResult
+    from kvbench.rounds import Decided
 
 HELP = "Measure each tier with fio at exactly the models' I/O sizes, and judge every point."
 
@@ -44,10 +47,19 @@ def fio(
     mix: MixOption = "mixed,read,write",
     rwmixread: ReadShareOption = 75,
     numjobs: NumjobsOption = "1,16",
-    runtime: RuntimeOption = 60,
+    runtime: RuntimeOption = "auto",
     dataset: DatasetOption = None,
     access: AccessOption = "random",
     published: PublishedOption = False,
+    precision: PrecisionOption = "10%",
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, help="Visit every point so often, in shuffled order; all visits pool.")
+    ] = 1,
+    ttft_csv: Annotated[
+        Path | None,
+        typer.Option("--ttft-csv", help="With --runtime auto: stop a point as soon as its verdict cannot flip."),
+    ] = None,
+    target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
     ] = None,
@@ -64,23 +76,26 @@ def fio(
     from kvbench.commands.planning import Request, measurement_for
     from kvbench.drivers.fio.run import find_fio
     from kvbench.errors import UsageError
+    from kvbench.units import parse_tokens
 
     wanted = None
     if tier:
         request = Request(
-            tier,
-            model,
-            tp,
-            kv_dtype,
-            block_tokens,
-            connector,
-            mix,
-            rwmixread,
-            numjobs,
-            runtime,
-            dataset,
-            access,
-            published,
+            tiers=tier,
+            models=model,
+            tp=tp,
+            kv_dtype=kv_dtype,
+            block_tokens=block_tokens,
+            connector=connector,
+            mix=mix,
+            rwmixread=rwmixread,
+            numjobs=numjobs,
+            runtime=runtime,
+            precision=precision,
+            repeats=repeat,
+            dataset=dataset,
+            access=access,
+            published=published,
         )
         wanted = measurement_for(request)
     elif dry_run or not resume:
@@ -88,16 +103,34 @@ def fio(
     if dry_run and wanted is not None:
         _describe(wanted, as_json=json)
         return 0
+    curve = None if ttft_csv is None else _curve(ttft_csv)
+    goal = parse_tokens(target_context)
     program = find_fio()
     opened = rundir.open_run(output, wanted, resume=resume, fio_version=program.version, labels=parse_labels(label))
+    decided = None if curve is None else _decided(opened.measurement, curve, goal)
     try:
         with console.progress() as progress:
-            result = runner.run(opened.measurement, opened.result, opened.path, program, progress)
+            result = runner.run(opened.measurement, opened.result, opened.path, program, progress, decided)
     finally:
         rundir.write_summary(opened.path)
         console.note(f"run directory: {opened.path}")
     show_run(result, opened.path, as_json=json)
     return exit_code(result, strict=strict)
+
+
+def _curve(path: Path) -> PrefillCurve:
+    from kvbench.prefill.curve import fit
+    from kvbench.prefill.samples import read_csv
+
+    return fit(read_csv(path))
+
+
+def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:
+    """Whether a verdict still can flip, asked after every round."""
+    from kvbench.crossover import Goal
+    from kvbench.decision import verdict_is_settled
+
+    return lambda item: verdict_is_settled(item, measurement.uses, curve, Goal(target_tokens))
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:

@@ -18,8 +18,7 @@ from kvbench.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from kvbench.formats.fio_import import ImportedPoint
-    from kvbench.results import Use
+    from kvbench.results import Observation, Use
 
 HELP = "Read fio JSON that was made elsewhere into a run directory and judge it."
 
@@ -76,7 +75,7 @@ def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     return named
 
 
-def _read(name: str, path: Path) -> tuple[list[object], list[ImportedPoint]]:
+def _read(name: str, path: Path) -> tuple[list[object], list[Observation]]:
     from kvbench.errors import InputFileError
     from kvbench.formats import fio
     from kvbench.formats.fio_import import imported_points
@@ -91,7 +90,7 @@ def _read(name: str, path: Path) -> tuple[list[object], list[ImportedPoint]]:
     )
 
 
-def _measured_uses(uses: tuple[Use, ...], points: list[ImportedPoint], *, asked: bool) -> tuple[Use, ...]:
+def _measured_uses(uses: tuple[Use, ...], points: list[Observation], *, asked: bool) -> tuple[Use, ...]:
     """The uses whose I/O size the files measured; what is missing is said, and is an error when it was asked for."""
     from kvbench import console
     from kvbench.errors import UsageError

@@ -35,7 +35,7 @@ def jobs(
     mix: MixOption = "mixed,read,write",
     rwmixread: ReadShareOption = 75,
     numjobs: NumjobsOption = "1,16",
-    runtime: RuntimeOption = 60,
+    runtime: RuntimeOption = "auto",
     dataset: DatasetOption = None,
     access: AccessOption = "random",
     published: PublishedOption = False,
@@ -47,19 +47,19 @@ def jobs(
     from kvbench.results import write_atomically
 
     request = Request(
-        [tier],
-        model,
-        tp,
-        kv_dtype,
-        block_tokens,
-        connector,
-        mix,
-        rwmixread,
-        numjobs,
-        runtime,
-        dataset,
-        access,
-        published,
+        tiers=[tier],
+        models=model,
+        tp=tp,
+        kv_dtype=kv_dtype,
+        block_tokens=block_tokens,
+        connector=connector,
+        mix=mix,
+        rwmixread=rwmixread,
+        numjobs=numjobs,
+        runtime=runtime,
+        dataset=dataset,
+        access=access,
+        published=published,
     )
     measurement = measurement_for(request)
     plan = measurement.tiers[0]

@@ -33,7 +33,15 @@ ReadShareOption = Annotated[
     int, typer.Option("--rwmixread", min=1, max=99, help="Share of reads in the mix, in percent.")
 ]
 NumjobsOption = Annotated[str, typer.Option("--numjobs", help="Parallel jobs, separated by commas.")]
-RuntimeOption = Annotated[int, typer.Option("--runtime", min=1, help="Seconds for each point.")]
+RuntimeOption = Annotated[
+    str,
+    typer.Option(
+        "--runtime", help="Seconds for each point, or auto: 5 to 60 s, until the p99 is known to --precision."
+    ),
+]
+PrecisionOption = Annotated[
+    str, typer.Option("--precision", help="With --runtime auto: half-width of the p99 interval to reach, like 10%.")
+]
 DatasetOption = Annotated[
     str | None,
     typer.Option("--dataset", help="Data set of each tier, like 4GiB. [default: 4GiB or a quarter of the free space]"),
@@ -67,6 +75,26 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
     if not items or not all(item.isascii() and item.isdecimal() and int(item) > 0 for item in items):
         raise UsageError(f"{option} {text!r}: write whole numbers from 1, separated by commas, like 1,16.")
     return tuple(dict.fromkeys(int(item) for item in items))
+
+
+def parse_runtime(text: str) -> int | None:
+    """Seconds of ``--runtime``, or None for ``auto``."""
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--runtime {text!r}: write whole seconds from 1, or auto.")
+    return int(text)
+
+
+def parse_precision(text: str) -> float:
+    """The share of ``--precision 10%`` as a fraction."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise UsageError(f"--precision {text!r}: write a share between 0 and 100 %, like 10%.")
+    return share
 
 
 def parse_tier(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from kvbench.commands.options import parse_counts, parse_mixes, parse_tier
+from kvbench.commands.options import parse_counts, parse_mixes, parse_precision, parse_runtime, parse_tier
 from kvbench.connectors import stored_layout
 from kvbench.drivers.fio.job import Access
 from kvbench.errors import UsageError
@@ -31,10 +31,12 @@ class Request:
     mix: str
     rwmixread: int
     numjobs: str
-    runtime_s: int
+    runtime: str
     dataset: str | None
     access: str
     published: bool
+    precision: str = "10%"
+    repeats: int = 1
 
 
 def measurement_for(request: Request) -> Measurement:
@@ -52,14 +54,15 @@ def measurement_for(request: Request) -> Measurement:
             numjobs,
             sizes,
             dataset_bytes=None if request.dataset is None else parse_size(request.dataset),
-            runtime_s=request.runtime_s,
+            runtime_s=parse_runtime(request.runtime),
+            precision=parse_precision(request.precision),
             rwmixread=request.rwmixread,
             access=cast(Access, request.access),
             published=request.published,
         )
         for name, target in named.items()
     )
-    return Measurement(tiers, uses, points_for(uses, list(named), mixes, numjobs))
+    return Measurement(tiers, uses, points_for(uses, list(named), mixes, numjobs), request.repeats)
 
 
 def uses_for(

@@ -1,1 +1,38 @@
-"""What makes the I/O; every driver writes the same histogram file."""
+"""What makes the I/O: a driver lays the data out and measures one round of one point, and knows no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kvbench.drivers.fio.job import JobSettings
+from kvbench.plan import Point
+from kvbench.results import Observation
+from kvbench.tiers.directory import DirectoryTier, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a driver works: the tier, this run's sub-directory on it, and how it is to be measured."""
+
+    tier: DirectoryTier
+    space: Workspace
+    settings: JobSettings
+
+
+class Driver(Protocol):
+    """The seam between planning and I/O; fio is one implementation."""
+
+    def check(self, points: Sequence[Point], site: Site, job_file: Path) -> None:
+        """Write the whole plan as ``job_file`` and raise ToolError when it could not run."""
+
+    def lay_out(self, site: Site, folder: Path) -> None:
+        """Write the data set in full; MeasurementError when that fails. Evidence goes into ``folder``."""
+
+    def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """One round of a point. A failure is a point with status failed and its reason, never an exception.
+
+        Interrupted carries the partial observation when the user stops it.
+        """

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvbench.checks import judge
 from kvbench.drivers.fio.point import direction_of, failed_ios, failure_of, histograms_of, latency_source_of
 from kvbench.formats.fio import FioDirection, FioJob, FioLatency, FioOutput
 from kvbench.formats.fio_options import duration_s, is_set, size_bytes
-from kvbench.histogram import Histogram, merge
+from kvbench.histogram import merge
 from kvbench.plan import slug
-from kvbench.results import Caveat, Conditions, Mix, PointResult
+from kvbench.results import Caveat, Conditions, Mix, Observation, PointResult
 
 _MIX_OF_RW: dict[str, Mix] = {
     "read": "read",
@@ -28,15 +28,7 @@ _NO_PAGE_CACHE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedPoint:
-    """A point and the histograms that belong beside it."""
-
-    point: PointResult
-    histograms: dict[str, Histogram]
-
-
-def imported_points(output: FioOutput, tier: str, source: str) -> list[ImportedPoint]:
+def imported_points(output: FioOutput, tier: str, source: str) -> list[Observation]:
     """One point per fio group and job name, judged; entries of one name (no group_reporting) are merged exactly."""
     entries: dict[tuple[int, str], list[FioJob]] = {}
     for job in output.jobs:
@@ -50,7 +42,7 @@ def imported_points(output: FioOutput, tier: str, source: str) -> list[ImportedP
     return points
 
 
-def _imported(job: FioJob, entries: int, output: FioOutput, tier: str, source: str) -> ImportedPoint:
+def _imported(job: FioJob, entries: int, output: FioOutput, tier: str, source: str) -> Observation:
     mix = _mix(job)
     failure = failure_of(job, output.preamble.splitlines())
     io_bytes, contradiction = _io_bytes(job)
@@ -73,7 +65,7 @@ def _imported(job: FioJob, entries: int, output: FioOutput, tier: str, source: s
     )
     judged = judge(point)
     own = [caveat for caveat in (contradiction, _cut_off(output)) if caveat is not None and not failure]
-    return ImportedPoint(replace(judged, warnings=(*own, *judged.warnings)), histograms_of(job))
+    return Observation(replace(judged, warnings=(*own, *judged.warnings)), histograms_of(job))
 
 
 def _mix(job: FioJob) -> Mix:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvbench.drivers.fio.series import log_options
 from kvbench.errors import TierError, UsageError
 from kvbench.plan import Point
+from kvbench.rounds import StopRule
 
 Access = Literal["random", "sequential"]
 
@@ -39,11 +41,18 @@ class JobSettings:
     rwmixread: int = 75
     access: Access = "random"
     published: bool = False
+    auto: bool = False
+    precision: float = 0.10
 
     @property
     def dataset_bytes(self) -> int:
         """Bytes that are laid out on the tier."""
         return self.files * self.file_bytes
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """When a point is done: after ``runtime_s``, or with ``auto`` as soon as enough is known."""
+        return StopRule(self.auto, self.runtime_s, precision=self.precision)
 
 
 def render_points(points: Sequence[Point], directory: Path, settings: JobSettings) -> str:
@@ -113,6 +122,7 @@ def _global_options(directory: Path, settings: JobSettings) -> dict[str, object]
         # With fio's fixed seed every point would read the same offsets in the same order: a gift to a server cache.
         "randrepeat": 0,
         "scramble_buffers": 1,
+        **log_options(),
     }
 
 

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from kvbench.formats.fio import FioDirection, FioJob, FioLatency
 from kvbench.histogram import Histogram
+from kvbench.latency import latency_of
 from kvbench.results import Direction, LatencyNs, LatencySource
-from kvbench.stats import percentile_interval_ns
-
-_NAMED = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99_9": 99.9}
 
 
 def direction_of(fio: FioDirection | None) -> Direction | None:
@@ -71,10 +69,16 @@ def asked(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _latency_of(latency: FioLatency) -> LatencyNs:
-    base = LatencyNs(mean=latency.mean_ns, min=latency.min_ns, max=latency.max_ns)
-    if latency.histogram is None:
-        named = {name: latency.percentiles_ns.get(percent) for name, percent in _NAMED.items()}
-        return LatencyNs(mean=base.mean, min=base.min, max=base.max, **named)
-    named = {name: latency.histogram.percentile(percent) for name, percent in _NAMED.items()}
-    low, high = percentile_interval_ns(latency.histogram, 99)
-    return LatencyNs(mean=base.mean, min=base.min, max=base.max, **named, p99_low=low, p99_high=high)
+    if latency.histogram is not None:
+        return latency_of([latency.histogram], mean_ns=latency.mean_ns, min_ns=latency.min_ns, max_ns=latency.max_ns)
+    known = latency.percentiles_ns
+    return LatencyNs(
+        mean=latency.mean_ns,
+        min=latency.min_ns,
+        max=latency.max_ns,
+        p50=known.get(50.0),
+        p90=known.get(90.0),
+        p95=known.get(95.0),
+        p99=known.get(99.0),
+        p99_9=known.get(99.9),
+    )

@@ -17,6 +17,8 @@ from kvbench.errors import ToolError
 # lat_ns percentiles beside clat_ns, and N in every latency object: fio 3.19 (RHEL 8) is the oldest seen with both.
 OLDEST_FIO = (3, 19)
 
+OUTPUT_NAME = "fio.json"
+
 _POLL_S = 0.5
 _STOP_S = 5.0
 _ETA_RATE = re.compile(r"\[((?:[rwt]=[0-9.]+[KMGT]?i?B/s,?)+)\]")
@@ -90,7 +92,7 @@ def run_job(
     so a Ctrl-C reaches kvbench alone and kvbench stops fio; on any exception the child is stopped before it propagates.
     """
     directory = job_file.parent
-    output, log, errors = directory / "fio.json", directory / "fio.log", directory / "fio.err"
+    output, log, errors = directory / OUTPUT_NAME, directory / "fio.log", directory / "fio.err"
     arguments = [
         fio.path,
         "--output-format=json+",

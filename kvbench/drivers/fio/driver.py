@@ -1,0 +1,233 @@
+"""The fio driver: one fio process for the layout and for every round of a point, and its output as an observation."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kvbench import environment
+from kvbench.checks import judge
+from kvbench.drivers import Site
+from kvbench.drivers.fio import job as fio_job
+from kvbench.drivers.fio import run as fio_run
+from kvbench.drivers.fio import series
+from kvbench.drivers.fio.point import (
+    asked,
+    direction_of,
+    failed_ios,
+    failure_of,
+    histograms_of,
+    latency_source_of,
+)
+from kvbench.errors import InputFileError, Interrupted, MeasurementError, ToolError
+from kvbench.formats import fio as fio_format
+from kvbench.formats.fio import FioJob
+from kvbench.plan import Point
+from kvbench.results import Conditions, Observation, PointResult, Status, write_atomically
+from kvbench.tiers.guard import TOKEN_VARIABLE
+from kvbench.tiers.mounts import DeviceCounters, device_counters
+from kvbench.tiers.pagecache import cached_fraction
+from kvbench.units import format_bytes
+
+SERIES_NAME = "series.json"
+
+# fio may end late by one stalled operation; beyond this the tier hangs.
+_POINT_GRACE_S = 120.0
+# Laying out is only given up below this rate: slower than any tier that could hold KV blocks.
+_SLOWEST_LAYOUT_BYTES_PER_S = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """Counters read when a round starts."""
+
+    cpu: environment.CpuTimes | None
+    device: DeviceCounters | None
+
+
+class FioDriver:
+    """A Driver that runs fio; ``on_rate`` gets fio's current rates about twice a second."""
+
+    def __init__(self, fio: fio_run.Fio, on_rate: Callable[[str], None]) -> None:
+        """Drive this fio program."""
+        self._fio, self._on_rate = fio, on_rate
+
+    def check(self, points: Sequence[Point], site: Site, job_file: Path) -> None:
+        """Let fio parse the job file of all points."""
+        job_file.write_text(fio_job.render_points(points, site.space.path, site.settings))
+        fio_run.check_job(self._fio, job_file)
+
+    def lay_out(self, site: Site, folder: Path) -> None:
+        """Write every data file in full with a write job and look at the files afterwards."""
+        job_file = folder / "job.fio"
+        job_file.write_text(fio_job.render_layout(site.space.path, site.settings))
+        fio_run.check_job(self._fio, job_file)
+        timeout_s = 60 + site.settings.dataset_bytes / _SLOWEST_LAYOUT_BYTES_PER_S
+        _, failure = _only_job(self._run(job_file, site, timeout_s), fio_job.LAYOUT_JOB)
+        if failure is not None:
+            raise MeasurementError(f"laying out the data set failed: {failure}")
+        _require_complete(site)
+
+    def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """One fio run of ``runtime_s`` seconds, judged, with its evidence in ``folder``."""
+        settings = replace(site.settings, runtime_s=runtime_s)
+        job_file, output = folder / "job.fio", folder / fio_run.OUTPUT_NAME
+        job_file.write_text(fio_job.render_points([point], site.space.path, settings))
+        output.unlink(missing_ok=True)
+        before = _Before(environment.cpu_times(), _counters(site))
+        try:
+            fio_run.check_job(self._fio, job_file)
+            finished = self._run(job_file, site, runtime_s + _POINT_GRACE_S)
+        except Interrupted as error:
+            text = output.read_text(errors="replace") if output.exists() else ""
+            partial = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
+            error.partial = self._observation(point, site, folder, runtime_s, before, partial, interrupted=True)
+            raise
+        except ToolError as error:
+            return Observation(unmeasured(point, "failed", str(error)), {})
+        return self._observation(point, site, folder, runtime_s, before, finished)
+
+    def _run(self, job_file: Path, site: Site, timeout_s: float) -> fio_run.Finished:
+        token = {TOKEN_VARIABLE: site.space.token}
+        return fio_run.run_job(self._fio, job_file, timeout_s=timeout_s, environment=token, on_rate=self._on_rate)
+
+    def _observation(
+        self,
+        point: Point,
+        site: Site,
+        folder: Path,
+        runtime_s: int,
+        before: _Before,
+        finished: fio_run.Finished,
+        *,
+        interrupted: bool = False,
+    ) -> Observation:
+        job, failure = _only_job(finished, point.id)
+        if job is None:
+            reason = "interrupted before fio had a result" if interrupted else failure or "no result"
+            return Observation(unmeasured(point, "interrupted" if interrupted else "failed", reason), {})
+        _keep_series(folder)
+        measured = replace(
+            unmeasured(point, "ok", None),
+            job=job.name,
+            runtime_s=job.runtime_s,
+            latency_source=latency_source_of(job),
+            status="interrupted" if interrupted else "failed" if failure else "ok",
+            reason="stopped before its time" if interrupted else failure,
+            read=direction_of(job.read),
+            write=direction_of(job.write),
+            conditions=_conditions(point, site, runtime_s, before, job),
+        )
+        return Observation(judge(measured), histograms_of(job))
+
+
+def unmeasured(point: Point, status: Status, reason: str | None) -> PointResult:
+    """A point without any numbers, and why."""
+    return PointResult(
+        id=point.id,
+        job=point.id,
+        source=f"points/{point.id}",
+        tier=point.tier,
+        driver=point.driver,
+        io_bytes=point.io_bytes,
+        mix=point.mix,
+        numjobs=point.numjobs,
+        status=status,
+        reason=reason,
+    )
+
+
+def distinct_bytes(settings: fio_job.JobSettings, point: Point) -> int:
+    """Distinct bytes that a point can touch: whole blocks of the files that its jobs use."""
+    files = min(point.numjobs, settings.files) if settings.published else settings.files
+    return settings.file_bytes // point.io_bytes * point.io_bytes * files
+
+
+def _conditions(point: Point, site: Site, runtime_s: int, before: _Before, job: FioJob) -> Conditions:
+    device = _since(before.device, _counters(site))
+    mount = site.tier.mount
+    return Conditions(
+        ioengine=job.options.get("ioengine"),
+        direct=job.options.get("direct") == "1",
+        iodepth=asked(job.options, "iodepth"),
+        rwmixread=site.settings.rwmixread if point.mix == "mixed" else None,
+        requested_runtime_s=float(runtime_s),
+        dataset_bytes=distinct_bytes(site.settings, point),
+        memory_bytes=environment.memory_bytes(),
+        filesystem=mount.filesystem if mount else None,
+        cached_fraction=cached_fraction(_data_files(site)),
+        device_read_bytes=device.read_bytes if device else None,
+        device_written_bytes=device.written_bytes if device else None,
+        failed_ios=failed_ios(job),
+        load_1m=environment.load_1m(),
+        cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
+    )
+
+
+def _data_files(site: Site) -> list[Path]:
+    return [site.space.path / name for name in fio_job.data_file_names(site.settings.files)]
+
+
+def _counters(site: Site) -> DeviceCounters | None:
+    return device_counters(site.tier.mount.device_numbers) if site.tier.mount else None
+
+
+def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> DeviceCounters | None:
+    if before is None or after is None:
+        return None
+    return DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)
+
+
+def _keep_series(folder: Path) -> None:
+    """Turn fio's logs into series.json and remove them: a line for each job, direction and second adds up."""
+    logs = {kind: folder / f"{series.LOG_NAME}_{kind}.log" for kind in series.LOGS}
+    texts = {kind: path.read_text(errors="replace") for kind, path in logs.items() if path.exists()}
+    if texts:
+        write_atomically(folder / SERIES_NAME, json.dumps(series.series_of(texts)) + "\n")
+    for name in series.log_file_names():
+        (folder / name).unlink(missing_ok=True)
+
+
+def _only_job(finished: fio_run.Finished, name: str) -> tuple[FioJob | None, str | None]:
+    try:
+        output = fio_format.parse(finished.output, "fio's output")
+    except InputFileError as error:
+        return None, _why_no_output(finished, error)
+    job = next((job for job in output.jobs if job.name == name), None)
+    if job is None:
+        return None, f"fio's output holds no job {name!r}"
+    return job, _failure(job, output, finished)
+
+
+def _failure(job: FioJob, output: fio_format.FioOutput, finished: fio_run.Finished) -> str | None:
+    if finished.timed_out:
+        return "fio did not end in time and was stopped: the tier hangs"
+    if failure := failure_of(job, (output.preamble + "\n" + finished.errors).splitlines()):
+        return failure
+    if output.interrupted:
+        return "fio was stopped by a signal"
+    return f"fio ended with exit code {finished.code}" if finished.code != 0 else None
+
+
+def _why_no_output(finished: fio_run.Finished, error: InputFileError) -> str:
+    if finished.timed_out:
+        return "fio did not end in time and was stopped: the tier hangs"
+    if finished.code < 0:
+        return f"fio was killed by {signal.Signals(-finished.code).name}"
+    # With --output fio's own complaints go to stderr or stand in the file instead of JSON (fio 3.33).
+    said = " ".join((finished.errors or finished.output.partition("{")[0]).split())
+    return f"fio ended with exit code {finished.code}: {said[:300]}" if said else str(error)
+
+
+def _require_complete(site: Site) -> None:
+    # fio can report success after a short write phase (FUSE, axboe/fio#253): trust the files, not the report.
+    wanted = site.settings.file_bytes
+    for path in _data_files(site):
+        size = path.stat().st_size if path.exists() else 0
+        if size < wanted:
+            raise MeasurementError(
+                f"laying out the data set failed: {path.name} has {format_bytes(size)} of {format_bytes(wanted)}"
+            )
