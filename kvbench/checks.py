@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from kvbench.results import CacheState, Caveat, Direction, LatencyNs, PointResult
-from kvbench.stats import samples_needed
+from kvbench.results import CacheState, Caveat, Direction, LatencyNs, PointResult, Round
+from kvbench.stats import FIO_LAST_BIN_NS, samples_needed
 from kvbench.tiers.directory import MEMORY_FILESYSTEMS
-from kvbench.units import format_bytes, format_count
+from kvbench.units import format_bandwidth, format_bytes, format_count
 
 Check = Callable[[PointResult], Caveat | None]
 
@@ -27,6 +27,8 @@ _REREADS = 2.0
 _CACHED = 0.01
 _DEVICE_SHARE = 0.90
 _NOISY_STEAL_PERCENT = 10.0
+# Identical rounds on a noisy virtual machine strayed by up to 1.2 (fio 3.33); a full cache shows as 2 and more.
+_DRIFT = 1.5
 
 
 def judge(point: PointResult) -> PointResult:
@@ -138,6 +140,38 @@ def few_samples(point: PointResult) -> Caveat | None:
         "use a longer --runtime",
         {**{f"{name}_ios": ios for name, ios in counts.items()}, "needed": needed},
     )
+
+
+def saturated(point: PointResult) -> Caveat | None:
+    """fio's histogram ends at 17.18 s: slower operations are all in its last bin (fio 3.33 stat.c)."""
+    names = [name for name, side in _sides(point) if side.latency_ns and _reaches_end(side.latency_ns)]
+    if not names:
+        return None
+    return Caveat(
+        "saturated",
+        f"the {' and '.join(names)} tail lies beyond the end of fio's histogram and is at least 17.1 s",
+        "the tier hangs for that long; look at its health",
+        {"histogram_end_ns": FIO_LAST_BIN_NS},
+    )
+
+
+def drift(point: PointResult) -> Caveat | None:
+    """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse."""
+    for name in ("read", "write"):
+        rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
+        if len(rates) < 2:
+            continue
+        change = rates[-1] / rates[0]
+        if 1 / _DRIFT <= change <= _DRIFT:
+            continue
+        first, last = format_bandwidth(rates[0]), format_bandwidth(rates[-1])
+        return Caveat(
+            "drift",
+            f"{name}s went from {first} in the first round to {last} in the last of {len(rates)}",
+            "measure longer, or find out what changed: burst credits, a write cache that filled up, other users",
+            {"first_bytes_per_s": round(rates[0]), "last_bytes_per_s": round(rates[-1]), "rounds": len(rates)},
+        )
+    return None
 
 
 def rereads(point: PointResult) -> Caveat | None:
@@ -289,6 +323,8 @@ def cpu_steal(point: PointResult) -> Caveat | None:
 CHECKS: tuple[Check, ...] = (
     short_runtime,
     long_runtime,
+    saturated,
+    drift,
     failed_operations,
     memory_filesystem,
     buffered,
@@ -330,6 +366,14 @@ def _latencies(point: PointResult) -> Iterator[tuple[Direction, LatencyNs]]:
 def _in_flight(point: PointResult) -> float | None:
     parts = [side.iops * latency.mean / 1e9 for side, latency in _latencies(point) if latency.mean is not None]
     return sum(parts) if parts and len(parts) == len(list(_sides(point))) else None
+
+
+def _reaches_end(latency: LatencyNs) -> bool:
+    return any(value is not None and value >= FIO_LAST_BIN_NS for value in (latency.p99, latency.p99_9))
+
+
+def _round_rate(item: Round, name: str) -> float | None:
+    return item.read_bytes_per_s if name == "read" else item.write_bytes_per_s
 
 
 def _largest_latency(point: PointResult) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
-from kvbench.results import PointResult, Value
+from kvbench.results import PointResult, Round, Value
 from tests.factories import conditions, direction, latency, mixed_point, point
 
 GIB = 1 << 30
@@ -23,6 +23,15 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
     "long_runtime": (
         point(runtime_s=73.1), "stalled",
         {"runtime_s": 73.1, "requested_runtime_s": 60.0, "max_ns": 20_000_000}, point(runtime_s=73.0),
+    ),
+    "saturated": (
+        point(read=direction(latency_ns=latency(10e6, p99_9=17_112_760_320))), "saturated",
+        {"histogram_end_ns": 17_112_760_320}, point(read=direction(latency_ns=latency(10e6, p99_9=16_978_542_592))),
+    ),
+    "drift": (
+        point(rounds=(Round(1, 5.0, 300e6), Round(1, 5.0, 250e6), Round(1, 5.0, 199e6))), "drift",
+        {"first_bytes_per_s": 300_000_000, "last_bytes_per_s": 199_000_000, "rounds": 3},
+        point(rounds=(Round(1, 5.0, 300e6), Round(1, 5.0, 201e6))),
     ),
     "failed_operations": (
         point(conditions=conditions(failed_ios=3)), "failed-operations", {"failed_ios": 3}, CLEAN
