@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,16 @@ def collect(fio_version: str | None) -> dict[str, str | int | float | None]:
         "load_1m": load_1m(),
         "container": _container(),
     }
+
+
+# What may change between two runs without making them incomparable.
+_FREE_TO_DIFFER = frozenset({"kvbench", "python", "load_1m", "host"})
+
+
+def differences(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """``(name, in a, in b)`` of every environment value that differs and can change a measurement."""
+    names = [name for name in dict.fromkeys([*a, *b]) if name not in _FREE_TO_DIFFER]
+    return [(name, str(a.get(name)), str(b.get(name))) for name in names if a.get(name) != b.get(name)]
 
 
 def memory_bytes() -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -75,11 +75,12 @@ def run(
         _require_aio_slots(measurement)
         driver = FioDriver(fio, progress.rate)
         session = _Session(measurement, run_dir, driver, progress, decided, result)
-        pending = [plan for plan in measurement.tiers if session.visits(plan)]
+        pending = [plan for plan in measurement.tiers if session.visits([plan])]
         for plan in pending:
             session.prepare(plan, tiers[plan.name])
-        for plan in pending:
-            session.measure(plan, tiers[plan.name])
+        # Repeats pair the tiers, which then hold their data at the same time; one visit each needs one tier at a time.
+        for group in [pending] if measurement.repeats > 1 else [[plan] for plan in pending]:
+            session.measure(group, tiers)
     return session.result
 
 
@@ -99,20 +100,25 @@ class _Session:
         self.progress, self.decided = progress, decided
         self.result = result
 
-    def visits(self, plan: TierPlan) -> list[tuple[int, Point]]:
-        """What is left to do on a tier: ``(repeat, point)`` in the order of measuring.
+    def visits(self, plans: Sequence[TierPlan]) -> list[tuple[int, Point]]:
+        """What is left to do on these tiers: ``(repeat, point)`` in the order of measuring.
 
-        One visit each keeps the planned order; several are shuffled (with a fixed seed), so that drift of the tier does
-        not fall on the same points every time.
+        One visit each keeps the planned order. Several are paired and shuffled (with a fixed seed): every kind of point
+        runs on all tiers in a row, forwards in odd repeats and backwards in even ones (ABBA), so that slow drift of the
+        host falls on all tiers alike.
         """
-        planned = [point for point in self.measurement.points if point.tier == plan.name]
+        names = [plan.name for plan in plans]
+        planned = [point for point in self.measurement.points if point.tier in names]
+        if self.measurement.repeats == 1:
+            return [(1, point) for point in planned if self._repeats_done(point) < 1]
         left = []
         for repeat in range(1, self.measurement.repeats + 1):
-            order = list(planned)
-            if self.measurement.repeats > 1:
-                random.Random(repeat).shuffle(order)
-            left += [(repeat, point) for point in order if self._repeats_done(point) < repeat]
-        return left
+            kinds = list(dict.fromkeys((point.io_bytes, point.mix, point.numjobs) for point in planned))
+            random.Random(repeat).shuffle(kinds)
+            order = names if repeat % 2 else names[::-1]
+            by_kind = {((point.io_bytes, point.mix, point.numjobs), point.tier): point for point in planned}
+            left += [(repeat, by_kind[kind, name]) for kind in kinds for name in order if (kind, name) in by_kind]
+        return [(repeat, point) for repeat, point in left if self._repeats_done(point) < repeat]
 
     def prepare(self, plan: TierPlan, tier: DirectoryTier) -> None:
         """Check rights, space, O_DIRECT and the job files of a tier before any tier is measured."""
@@ -123,20 +129,30 @@ class _Session:
             site = Site(tier, space, plan.settings)
             self.driver.check(points, site, self.run_dir / f"{slug(plan.name)}.fio")
 
-    def measure(self, plan: TierPlan, tier: DirectoryTier) -> None:
-        """Lay the data out and measure the tier's points; a layout that fails skips them with the reason."""
+    def measure(self, plans: Sequence[TierPlan], tiers: Mapping[str, DirectoryTier]) -> None:
+        """Lay the data out on these tiers and measure their points; a tier that cannot be laid out is skipped."""
+        with ExitStack() as stack:
+            sites = {}
+            for plan in plans:
+                site = self._lay_out(plan, tiers[plan.name], stack)
+                if site is not None:
+                    sites[plan.name] = site
+            for repeat, point in self.visits([plan for plan in plans if plan.name in sites]):
+                self.progress.measuring(self._number(point), len(self.measurement.points), point)
+                self._measure_point(point, repeat, sites[point.tier])
+
+    def _lay_out(self, plan: TierPlan, tier: DirectoryTier, stack: ExitStack) -> Site | None:
+        """The tier's site with its data in place, or None after its points were skipped with the reason."""
         try:
-            with directory.workspace(tier) as space:
-                site = Site(tier, space, plan.settings)
-                self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
-                self.driver.lay_out(site, self._folder(f"{slug(plan.name)}-layout"))
-                for repeat, point in self.visits(plan):
-                    self.progress.measuring(self._number(point), len(self.measurement.points), point)
-                    self._measure_point(point, repeat, site)
+            site = Site(tier, stack.enter_context(directory.workspace(tier)), plan.settings)
+            self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
+            self.driver.lay_out(site, self._folder(f"{slug(plan.name)}-layout"))
         except (MeasurementError, TierError) as error:
             for point in self._points_left(plan):
                 if self.result.point(point.id) is None:
                     self._keep(point, [Observation(unmeasured(point, "skipped", str(error)), {})])
+            return None
+        return site
 
     def _measure_point(self, point: Point, repeat: int, site: Site) -> None:
         earlier = self._earlier_rounds(point) if repeat > 1 else []
@@ -200,7 +216,7 @@ class _Session:
         return max((item.repeat for item in known.rounds), default=1)
 
     def _points_left(self, plan: TierPlan) -> list[Point]:
-        return list(dict.fromkeys(point for _, point in self.visits(plan)))
+        return list(dict.fromkeys(point for _, point in self.visits([plan])))
 
     def _round_folder(self, point: Point, site: Site, number: int) -> Path:
         rounds = site.settings.auto or self.measurement.repeats > 1

@@ -3,7 +3,7 @@
 FAKE_FIO_LOG gets a line for every call: what was asked (version, parse, run) and the job's name. FAKE_FIO_BEHAVIOUR is
 a JSON object from a part of a job's name to what happens to it: an errno (fio reports it), ``truncated``, ``silent``
 (no output file), ``hang`` (until a signal), ``stuck`` (ignores SIGTERM), ``die`` (SIGKILL to itself), ``short`` (ended
-early), ``no-io`` (valid result without I/O), ``refused`` (--parse-only fails).
+early), ``no-io`` (valid result without I/O), ``few`` (a hundredth of the I/O), ``refused`` (--parse-only fails).
 """
 
 import json
@@ -97,8 +97,9 @@ def hang(behaviour: str | int, name: str, options: Options, output: Path) -> Non
 def document(name: str, options: Options, behaviour: str | int) -> str:
     runtime_ms = 500 if behaviour == "short" else int(options.get("runtime", "1")) * 1000
     error = behaviour if isinstance(behaviour, int) else 0
-    reads = 0 if behaviour == "no-io" or options["rw"].endswith("write") else 3000
-    writes = 0 if behaviour == "no-io" or options["rw"].endswith("read") else 1000
+    scale = 100 if behaviour == "few" else 1
+    reads = 0 if behaviour == "no-io" or options["rw"].endswith("write") else 3000 // scale
+    writes = 0 if behaviour == "no-io" or options["rw"].endswith("read") else 1000 // scale
     job = {
         "jobname": name,
         "groupid": 0,
@@ -117,7 +118,7 @@ def direction(ios: int, options: Options, runtime_ms: int) -> dict[str, Any]:
     if not ios:
         return {"io_bytes": 0, "total_ios": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0}
     # Keep Little's law: jobs = rate x mean latency.
-    mean_ns = int(options["numjobs"]) * runtime_ms * 1_000_000 // (4000 if options["rw"] == "randrw" else ios)
+    mean_ns = int(options["numjobs"]) * runtime_ms * 1_000_000 // (ios * 4 // 3 if options["rw"] == "randrw" else ios)
     latency: dict[str, Any] = {
         "min": mean_ns,
         "max": mean_ns,

@@ -85,6 +85,7 @@ def prepare(kvbench: Kvbench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert kvbench(*measure, "-o", "reports/my-run").code == 0
     raw = folder / "reports" / "my-run" / "points" / "nvme-1179648-mixed-j16" / "fio.json"
     (folder / "fio-output.json").write_text(raw.read_text())
+    assert kvbench("import", "ceph=fio-output.json", "-o", "reports/theirs").code == 0
 
 
 def test_no_option_lacks_help() -> None:

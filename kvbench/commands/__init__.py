@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "measure": "fio:fio",
         "import": "import_:import_",
         "crossover": "crossover:crossover",
+        "diff": "diff:diff",
         "report": "report:report",
         "gate": "gate:gate",
     }

@@ -1,0 +1,48 @@
+"""``kvbench diff``: two storage runs, and whether their differences are more than noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvbench.commands.options import JsonOption
+
+HELP = "Compare two measured runs: ratios with intervals, and whether they can be told apart."
+
+
+def diff(
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with.")],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run that is compared.")],
+    allow_different: Annotated[
+        bool, typer.Option("--allow-different", help="Compare although the environments differ; they are named.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Load, compare, print."""
+    from dataclasses import asdict
+
+    from kvbench import compare_runs, console, results
+    from kvbench.environment import differences
+    from kvbench.errors import UsageError
+    from kvbench.report.differences import difference_table
+
+    one, other = results.load(run_a), results.load(run_b)
+    changed = differences(one.environment, other.environment)
+    if changed and not allow_different:
+        named = "; ".join(f"{name}: {before} and {after}" for name, before, after in changed)
+        raise UsageError(f"the runs are of different environments ({named}); compare them with --allow-different.")
+    found = compare_runs.compare(one, other)
+    if not found:
+        raise UsageError(
+            "the runs have no point in common: same I/O size, mix and jobs, and one tier each or equal names."
+        )
+    if json:
+        environments = [{"name": name, "a": before, "b": after} for name, before, after in changed]
+        console.print_json({"environment": environments, "differences": [asdict(item) for item in found]})
+        return
+    for name, before, after in changed:
+        typer.echo(f"different {name}: {before} and {after}")
+    table = difference_table(found)
+    console.print_table(table.title, table.columns, table.rows, right=table.right)

@@ -1,0 +1,153 @@
+"""Two storage runs side by side: is the difference real, or noise? (pure)
+
+The runs of fio that a point was measured with (rounds, repeats) are the sample: rounds of one visit resemble each other
+more than visits do, so their spread is what a difference has to beat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from kvbench.results import Mix, PointResult, Round, RunResult
+
+Outcome = Literal["faster", "slower", "cannot tell apart", "one round only"]
+Metric = Literal["bandwidth", "p99"]
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One direction of one kind of point in two runs: the ratio B / A with its 95 % interval, and what follows.
+
+    For ``p99`` a ratio above 1 is slower, for ``bandwidth`` faster. ``low``/``high`` are None with one round only.
+    """
+
+    tier_a: str
+    tier_b: str
+    io_bytes: int
+    mix: Mix
+    numjobs: int
+    direction: Literal["read", "write"]
+    metric: Metric
+    a: float
+    b: float
+    ratio: float
+    low: float | None
+    high: float | None
+    spread_a: float | None
+    spread_b: float | None
+    outcome: Outcome
+
+
+def compare(run_a: RunResult, run_b: RunResult) -> list[Difference]:
+    """Every direction and metric of the kinds of point that both runs measured, in the order of the first."""
+    found: list[Difference] = []
+    for one, other in _pairs(run_a, run_b):
+        for direction in ("read", "write"):
+            for metric in ("bandwidth", "p99"):
+                values_a, values_b = _values(one, direction, metric), _values(other, direction, metric)
+                if values_a and values_b:
+                    found.append(_difference(one, other, direction, metric, values_a, values_b))
+    return found
+
+
+def ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of mean(B) / mean(A) from the logarithms of both samples (Welch); None below two values each.
+
+    Ratios of speeds are skewed and their logarithms are not; unequal spreads need Welch's degrees of freedom.
+    """
+    if len(a) < 2 or len(b) < 2:
+        return None
+    log_a, log_b = [math.log(value) for value in a], [math.log(value) for value in b]
+    middle = fmean(log_b) - fmean(log_a)
+    part_a, part_b = stdev(log_a) ** 2 / len(a), stdev(log_b) ** 2 / len(b)
+    error = math.sqrt(part_a + part_b)
+    if error == 0:
+        return math.exp(middle), math.exp(middle)
+    freedom = (part_a + part_b) ** 2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
+    from scipy.stats import t
+
+    reach = float(t.ppf((1 + _CONFIDENCE) / 2, freedom)) * error
+    return math.exp(middle - reach), math.exp(middle + reach)
+
+
+def _pairs(run_a: RunResult, run_b: RunResult) -> list[tuple[PointResult, PointResult]]:
+    """Points of the same size, mix and jobs; the same tier where both runs have it, else the only tier of each."""
+    tiers_a, tiers_b = _tiers(run_a), _tiers(run_b)
+    single = len(tiers_a) == len(tiers_b) == 1
+    other = {(p.tier, p.io_bytes, p.mix, p.numjobs): p for p in run_b.points if p.status == "ok"}
+    found = []
+    for point in run_a.points:
+        tier = tiers_b[0] if single else point.tier
+        match = other.get((tier, point.io_bytes, point.mix, point.numjobs))
+        if point.status == "ok" and match is not None:
+            found.append((point, match))
+    return found
+
+
+def _tiers(run: RunResult) -> list[str]:
+    return list(dict.fromkeys(point.tier for point in run.points))
+
+
+def _values(point: PointResult, direction: str, metric: str) -> list[float]:
+    rounds = [value for item in point.rounds if (value := _of_round(item, direction, metric))]
+    if rounds:
+        return rounds
+    side = point.read if direction == "read" else point.write
+    if side is None:
+        return []
+    whole = side.bytes_per_s if metric == "bandwidth" else side.latency_ns.p99 if side.latency_ns else None
+    return [float(whole)] if whole else []
+
+
+def _of_round(item: Round, direction: str, metric: str) -> float | None:
+    if metric == "bandwidth":
+        return item.read_bytes_per_s if direction == "read" else item.write_bytes_per_s
+    return item.read_p99_ns if direction == "read" else item.write_p99_ns
+
+
+def _difference(
+    one: PointResult,
+    other: PointResult,
+    direction: Literal["read", "write"],
+    metric: Metric,
+    a: Sequence[float],
+    b: Sequence[float],
+) -> Difference:
+    middle_a, middle_b = math.exp(fmean(map(math.log, a))), math.exp(fmean(map(math.log, b)))
+    interval = ratio_interval(a, b)
+    return Difference(
+        tier_a=one.tier,
+        tier_b=other.tier,
+        io_bytes=one.io_bytes,
+        mix=one.mix,
+        numjobs=one.numjobs,
+        direction=direction,
+        metric=metric,
+        a=middle_a,
+        b=middle_b,
+        ratio=middle_b / middle_a,
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
+        spread_a=_spread(a),
+        spread_b=_spread(b),
+        outcome=_outcome(interval, metric),
+    )
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return max(values) / min(values) - 1 if len(values) > 1 else None
+
+
+def _outcome(interval: tuple[float, float] | None, metric: Metric) -> Outcome:
+    if interval is None:
+        return "one round only"
+    low, high = interval
+    if low <= 1 <= high:
+        return "cannot tell apart"
+    return "faster" if (low > 1) == (metric == "bandwidth") else "slower"
