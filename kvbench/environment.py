@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from kvbench import __version__
@@ -79,6 +82,29 @@ def steal_percent(before: CpuTimes | None, after: CpuTimes | None) -> float | No
     if before is None or after is None or after.total <= before.total:
         return None
     return round(100 * (after.steal - before.steal) / (after.total - before.total), 1)
+
+
+class HostWatch:
+    """Load and CPU steal, second by second, from samples taken whenever somebody calls ``sample``."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self._started = time.monotonic()
+        self._samples: list[tuple[float, CpuTimes | None, float | None]] = []
+        self.sample()
+
+    def sample(self) -> None:
+        """Read the counters now."""
+        self._samples.append((time.monotonic() - self._started, cpu_times(), load_1m()))
+
+    def by_second(self) -> dict[int, dict[str, float]]:
+        """``{second: {load_1m, cpu_steal_percent}}``, seconds from 1; a second without a sample is left out."""
+        found: dict[int, dict[str, float]] = {}
+        for (_, before, _), (at_s, after, load) in pairwise(self._samples):
+            steal = steal_percent(before, after)
+            values = {"load_1m": load, "cpu_steal_percent": steal}
+            found[max(1, math.ceil(at_s))] = {name: value for name, value in values.items() if value is not None}
+        return found
 
 
 def aio_slots_free() -> int | None:

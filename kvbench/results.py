@@ -255,6 +255,17 @@ def load_histogram(run_dir: Path, point: PointResult, direction: str) -> Histogr
         raise ResultFileError(f"{run_dir / point.histogram} is damaged; measure the point again.") from None
 
 
+def load_series(run_dir: Path, point: PointResult) -> list[dict[str, Any]]:
+    """The one-second series of a point, as its driver wrote it; empty when none was kept."""
+    if point.series is None or not (run_dir / point.series).is_file():
+        return []
+    try:
+        found = json.loads((run_dir / point.series).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace ``path`` in one step; a failed write leaves the old content in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

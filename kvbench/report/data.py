@@ -213,7 +213,33 @@ class Bandwidths:
     note: str = "From zero. One panel for each mix and direction."
 
 
-FigureData = TargetTimes | CrossoverMap | TimeCurves | Latencies | Bandwidths
+@dataclass(frozen=True, slots=True)
+class SecondsRow:
+    """Bytes per second of one point, read and written together, and CPU steal, second by second."""
+
+    label: str
+    tier: str
+    bytes_per_s: tuple[float, ...]
+    steal_percent: tuple[float | None, ...]
+    round_starts: tuple[int, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """Figure: bandwidth second by second for one I/O size."""
+
+    key: str
+    title: str
+    io_bytes: int
+    rows: tuple[SecondsRow, ...]
+    note: str = (
+        "One row for each point, all on one scale from zero; ticks below: where a round of fio began; dots: CPU steal, "
+        "0 to 100 % of the row's height."
+    )
+
+
+FigureData = TargetTimes | CrossoverMap | TimeCurves | Latencies | Bandwidths | Seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ def draw(figure: data.FigureData, tiers: Sequence[str]) -> Figure:
             return crossover_map(figure, tiers)
         if isinstance(figure, data.Latencies):
             return latencies(figure, tiers)
+        if isinstance(figure, data.Seconds):
+            return seconds(figure, tiers)
         return bandwidths(figure, tiers)
 
 
@@ -280,6 +282,36 @@ def bandwidths(figure: data.Bandwidths, tiers: Sequence[str]) -> Figure:
             _bandwidth_bars(axes, line, rows, factor, tiers)
     grid[0].set_yticks(range(len(rows)), [f"{short(tier, 14)}, {jobs_text(jobs)}" for tier, jobs in rows])
     grid[0].tick_params(axis="y", length=0)
+    return drawing
+
+
+def seconds(figure: data.Seconds, tiers: Sequence[str]) -> Figure:
+    """Bandwidth second by second, one row for each point on a common scale from zero, CPU steal as dots."""
+    height = 0.8 + 0.34 * len(figure.rows)
+    drawing, axes = canvas(height, left=1.95, right=0.95, top=0.28)
+    top = max(max(row.bytes_per_s) for row in figure.rows)
+    unit, factor = bandwidth_unit(top)
+    ordered = sorted(figure.rows, key=lambda row: tier_number(row.tier, tiers))
+    for place, row in enumerate(ordered):
+        base = place + 0.38
+        heights = np.array(row.bytes_per_s) / max(top, 1) * 0.78
+        edges = np.arange(len(heights) + 1)
+        colour = tier_colour(row.tier, tiers)
+        axes.stairs(base - heights, edges, baseline=base, fill=True, color=colour, alpha=0.6, gid=gid(row.source))
+        axes.plot(row.round_starts, [base + 0.05] * len(row.round_starts), "|", color=INK, markersize=4)
+        steal = [
+            (at + 0.5, base - share / 100 * 0.78) for at, share in enumerate(row.steal_percent) if share is not None
+        ]
+        axes.plot([at for at, _ in steal], [level for _, level in steal], ".", color=INK, markersize=2.2)
+        mean = sum(row.bytes_per_s) / len(row.bytes_per_s) / factor
+        axes.text(1.01, place, f"{mean:.3g} {unit}/s", transform=axes.get_yaxis_transform(), va="center")
+    axes.text(1.01, -0.85, "mean", transform=axes.get_yaxis_transform(), va="center", color=MUTED)
+    axes.set_xlim(0, max(len(row.bytes_per_s) for row in figure.rows))
+    axes.set_ylim(len(ordered) - 0.4, -0.6)
+    axes.set_yticks(range(len(ordered)), [f"{short(row.tier, 14)}, {row.label}" for row in ordered])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"seconds of measuring. Row height: {top / factor:.3g} {unit}/s")
+    axes.grid(axis="x")
     return drawing
 
 

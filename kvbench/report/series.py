@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from kvbench.report.data import (
     FigureData,
     Latencies,
     LatencyRow,
+    Seconds,
+    SecondsRow,
     TargetBar,
     TargetTimes,
     TierDot,
@@ -53,6 +56,7 @@ def figures(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
     for io_bytes in dict.fromkeys(point.io_bytes for run in runs for point in run.result.points):
         found += latencies(io_bytes, runs)
         found += bandwidths(io_bytes, runs)
+        found += seconds(io_bytes, runs)
     return tuple(_with_own_keys(found))
 
 
@@ -253,6 +257,41 @@ def bandwidths(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Bandwidths]:
         for (panel, tier), by_jobs in found.items()
     )
     return [Bandwidths(f"bandwidth-{io_bytes}", _bandwidth_title(size, lines), io_bytes, lines)]
+
+
+def seconds(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Seconds]:
+    """Bandwidth second by second of every point of one I/O size that kept a series of at least two seconds."""
+    rows = [
+        _seconds_row(run, point, entries, runs)
+        for run in runs
+        for point in run.result.points
+        if point.io_bytes == io_bytes and point.status == "ok"
+        if len(entries := results.load_series(run.path, point)) > 1
+    ]
+    if not rows:
+        return []
+    least = min(rows, key=lambda row: min(row.bytes_per_s) / max(max(row.bytes_per_s), 1))
+    low, high = format_bandwidth(min(least.bytes_per_s)), format_bandwidth(max(least.bytes_per_s))
+    title = (
+        f"{format_bytes(io_bytes)}: the least steady point went between {low} and {high} ({least.tier}, {least.label})"
+    )
+    return [Seconds(f"seconds-{io_bytes}", title, io_bytes, tuple(rows))]
+
+
+def _seconds_row(
+    run: LoadedRun, point: PointResult, entries: Sequence[dict[str, Any]], runs: Sequence[LoadedRun]
+) -> SecondsRow:
+    rates = [sum(entry.get(side, {}).get("bytes_per_s", 0) for side in ("read", "write")) for entry in entries]
+    rounds = [entry.get("round", 1) for entry in entries]
+    jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"
+    return SecondsRow(
+        label=f"{point.mix}, {jobs}",
+        tier=run.label(point.tier, runs),
+        bytes_per_s=tuple(map(float, rates)),
+        steal_percent=tuple(entry.get("host", {}).get("cpu_steal_percent") for entry in entries),
+        round_starts=tuple(index for index, number in enumerate(rounds) if index == 0 or number != rounds[index - 1]),
+        source=f"point {point_name(run, point.id, runs)}: {point.series}",
+    )
 
 
 def _bandwidth_title(size: str, lines: Sequence[BandwidthLine]) -> str:

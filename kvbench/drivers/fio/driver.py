@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class FioDriver:
     def __init__(self, fio: fio_run.Fio, on_rate: Callable[[str], None]) -> None:
         """Drive this fio program."""
         self._fio, self._on_rate = fio, on_rate
+        self._host = environment.HostWatch()
 
     def check(self, points: Sequence[Point], site: Site, job_file: Path) -> None:
         """Let fio parse the job file of all points."""
@@ -78,6 +79,7 @@ class FioDriver:
         job_file.write_text(fio_job.render_points([point], site.space.path, settings))
         output.unlink(missing_ok=True)
         before = _Before(environment.cpu_times(), _counters(site))
+        self._host = environment.HostWatch()
         try:
             fio_run.check_job(self._fio, job_file)
             finished = self._run(job_file, site, runtime_s + _POINT_GRACE_S)
@@ -90,9 +92,13 @@ class FioDriver:
             return Observation(unmeasured(point, "failed", str(error)), {})
         return self._observation(point, site, folder, runtime_s, before, finished)
 
+    def _rate(self, text: str) -> None:
+        self._host.sample()
+        self._on_rate(text)
+
     def _run(self, job_file: Path, site: Site, timeout_s: float) -> fio_run.Finished:
         token = {TOKEN_VARIABLE: site.space.token}
-        return fio_run.run_job(self._fio, job_file, timeout_s=timeout_s, environment=token, on_rate=self._on_rate)
+        return fio_run.run_job(self._fio, job_file, timeout_s=timeout_s, environment=token, on_rate=self._rate)
 
     def _observation(
         self,
@@ -109,7 +115,7 @@ class FioDriver:
         if job is None:
             reason = "interrupted before fio had a result" if interrupted else failure or "no result"
             return Observation(unmeasured(point, "interrupted" if interrupted else "failed", reason), {})
-        _keep_series(folder)
+        _keep_series(folder, self._host.by_second())
         measured = replace(
             unmeasured(point, "ok", None),
             job=job.name,
@@ -181,12 +187,12 @@ def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> Devic
     return DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)
 
 
-def _keep_series(folder: Path) -> None:
+def _keep_series(folder: Path, host: Mapping[int, Mapping[str, float]]) -> None:
     """Turn fio's logs into series.json and remove them: a line for each job, direction and second adds up."""
     logs = {kind: folder / f"{series.LOG_NAME}_{kind}.log" for kind in series.LOGS}
     texts = {kind: path.read_text(errors="replace") for kind, path in logs.items() if path.exists()}
     if texts:
-        write_atomically(folder / SERIES_NAME, json.dumps(series.series_of(texts)) + "\n")
+        write_atomically(folder / SERIES_NAME, json.dumps(series.series_of(texts, host)) + "\n")
     for name in series.log_file_names():
         (folder / name).unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 
@@ -46,6 +47,18 @@ def failed_ios(job: FioJob) -> int:
     return sum(max(0, side.ios - side.latency.samples) for side in sides if side.latency is not None)
 
 
+def submission_ns_of(job: FioJob) -> float | None:
+    """Mean time per operation that the job's percentiles leave out (submission, for clat), or None when unknown."""
+    sides = [side for side in (job.read, job.write) if side is not None and side.latency is not None]
+    parts = [
+        (side.ios, side.latency.submission_ns)
+        for side in sides
+        if side.latency is not None and side.latency.submission_ns is not None
+    ]
+    total = sum(ios for ios, _ in parts)
+    return sum(ios * left_out for ios, left_out in parts) / total if total and len(parts) == len(sides) else None
+
+
 def failure_of(job: FioJob, preamble: Sequence[str] = ()) -> str | None:
     """Why the job's numbers must not be used, or None. fio's exit code is not asked: 256 failed jobs give 0."""
     if job.error:
@@ -53,12 +66,30 @@ def failure_of(job: FioJob, preamble: Sequence[str] = ()) -> str | None:
         known = 0 < job.error < 4096
         text = os.strerror(job.error) if known else "an error of its I/O engine"
         said = next((line for line in preamble if line.startswith("fio:")), "")
-        return f"fio reports {text}{f' (error {job.error})' if known else ''}{f': {said}' if said else ''}"
+        explained = explain(job.error, job.options)
+        number = f" (error {job.error})" if known else ""
+        return f"fio reports {text}{number}{f': {said}' if said else ''}{f'; {explained}' if explained else ''}"
+    if job.problem is not None:
+        return job.problem
     if job.unified:
         return "fio ran with unified_rw_reporting, which hides reads behind writes; run it without"
     if job.read is None and job.write is None:
         said = next((line for line in preamble if line.startswith("fio:")), "")
         return f"fio did no I/O{f': {said}' if said else ''}"
+    return None
+
+
+def explain(error: int, options: Mapping[str, str]) -> str | None:
+    """What an error number means for a fio job with these options and what to do, or None."""
+    engine = options.get("ioengine", "")
+    if error == errno.EAGAIN and engine == "libaio":  # axboe/fio#539, #1961
+        return "all libaio slots of the host are taken (fs.aio-max-nr): use fewer jobs or raise it"
+    if error in (errno.EPERM, errno.ENOSYS) and engine.startswith("io_uring"):  # moby/moby#46762, containerd#9320
+        return "io_uring is blocked here, as containers do by default: use libaio or another seccomp profile"
+    if error == errno.EINVAL and options.get("direct", "0") not in ("0", ""):  # axboe/fio#253
+        return "the file system refuses O_DIRECT at this size: use a multiple of its sector size, or another mount"
+    if error == errno.EACCES:  # red-hat-storage/ocs-ci#4896
+        return "the user of the pod may not open the file: check fsGroup and the SELinux label of the volume"
     return None
 
 

@@ -29,10 +29,11 @@ def log_file_names() -> list[str]:
     return [f"{LOG_NAME}_{kind}.log" for kind in ("bw", "iops", "lat", "slat", "clat")]
 
 
-def series_of(logs: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Seconds in order, each ``{second, read {iops, bytes_per_s, mean_latency_ns}, write {...}}``, jobs added up.
+def series_of(logs: Mapping[str, str], host: Mapping[int, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Seconds in order, each ``{second, read {iops, bytes_per_s, mean_latency_ns}, write {...}, host {...}}``.
 
-    ``logs`` maps ``bw``, ``iops`` and ``lat`` to the files' texts. The latency is the mean over jobs of their means.
+    ``logs`` maps ``bw``, ``iops`` and ``lat`` to the files' texts; jobs are added up, and the latency is the mean over
+    jobs of their means. ``host`` holds load and CPU steal by second.
     """
     rates: dict[int, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     for kind in ("bw", "iops"):
@@ -44,8 +45,14 @@ def series_of(logs: Mapping[str, str]) -> list[dict[str, Any]]:
     for (second, direction), values in latency.items():
         rates[second][direction][LOGS["lat"]] = sum(values) / len(values)
     return [
-        {"second": second, **{name: _rounded(values) for name, values in sorted(sides.items())}}
+        {
+            "second": second,
+            **{name: _rounded(values) for name, values in sorted(sides.items())},
+            "host": dict(host.get(second, {})),
+        }
         for second, sides in sorted(rates.items())
+        # fio flushes the last, broken second of latency without a bandwidth: it is no second.
+        if any("bytes_per_s" in values for values in sides.values())
     ]
 
 
