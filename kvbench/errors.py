@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kvbench.results import Observation
-
 EXIT_OK = 0
 EXIT_NOT_VIABLE = 1
 EXIT_USAGE = 2
@@ -52,14 +47,6 @@ class MeasurementError(KvbenchError):
 
 
 class Interrupted(KvbenchError):
-    """The user or the system asked kvbench to stop (SIGINT, SIGTERM); what finished is saved.
-
-    ``partial`` is what the round at hand had measured by then, when the driver knows.
-    """
+    """The user or the system asked kvbench to stop (SIGINT, SIGTERM); what finished is saved."""
 
     exit_code = EXIT_INTERRUPTED
-
-    def __init__(self, message: str) -> None:
-        """A stop without a partial observation; a driver may add one."""
-        super().__init__(message)
-        self.partial: Observation | None = None

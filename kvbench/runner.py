@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kvbench import environment, results
 from kvbench.checks import judge
-from kvbench.drivers import Driver, Site
+from kvbench.drivers import Driver, RoundInterrupted, Site
 from kvbench.drivers.fio.driver import SERIES_NAME, FioDriver, unmeasured
 from kvbench.drivers.fio.run import OUTPUT_NAME, Fio
 from kvbench.errors import Interrupted, MeasurementError, TierError
@@ -161,11 +161,9 @@ class _Session:
             while (runtime_s := next_round_s(site.settings.stop_rule, rounds, self.decided)) is not None:
                 folder = self._round_folder(point, site, len(earlier) + len(rounds) + 1)
                 rounds.append(_of_repeat(self.driver.measure(point, site, folder, runtime_s), repeat))
-        except Interrupted as error:
-            if error.partial is not None:
-                rounds.append(_of_repeat(error.partial, repeat))
-            if rounds:
-                self._keep(point, [*earlier, *rounds], interrupted=True)
+        except RoundInterrupted as error:
+            rounds.append(_of_repeat(error.partial, repeat))
+            self._keep(point, [*earlier, *rounds], interrupted=True)
             raise
         self._keep(point, [*earlier, *rounds])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvbench.drivers.fio.job import JobSettings
+from kvbench.errors import Interrupted
 from kvbench.plan import Point
 from kvbench.results import Observation
 from kvbench.tiers.directory import DirectoryTier, Workspace
@@ -22,6 +23,15 @@ class Site:
     settings: JobSettings
 
 
+class RoundInterrupted(Interrupted):
+    """The user stopped a round; ``partial`` is what it had measured by then."""
+
+    def __init__(self, message: str, partial: Observation) -> None:
+        """The message of the interruption, with the round's observation."""
+        super().__init__(message)
+        self.partial = partial
+
+
 class Driver(Protocol):
     """The seam between planning and I/O; fio is one implementation."""
 
@@ -34,5 +44,5 @@ class Driver(Protocol):
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One round of a point. A failure is a point with status failed and its reason, never an exception.
 
-        Interrupted carries the partial observation when the user stops it.
+        RoundInterrupted when the user stops it.
         """

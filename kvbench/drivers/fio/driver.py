@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvbench import environment
 from kvbench.checks import judge
-from kvbench.drivers import Site
+from kvbench.drivers import RoundInterrupted, Site
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio import series
@@ -86,8 +86,8 @@ class FioDriver:
         except Interrupted as error:
             text = output.read_text(errors="replace") if output.exists() else ""
             partial = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
-            error.partial = self._observation(point, site, folder, runtime_s, before, partial, interrupted=True)
-            raise
+            seen = self._observation(point, site, folder, runtime_s, before, partial, interrupted=True)
+            raise RoundInterrupted(str(error), seen) from None
         except ToolError as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
         return self._observation(point, site, folder, runtime_s, before, finished)
