@@ -156,8 +156,13 @@ def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
     return p99_s / prefill_s_per_token
 
 
-def restore_tokens_per_s(use: Use, measured: Measured, concurrent: int) -> float:
-    """Tokens that one of ``concurrent`` requests gets back per second on a long prompt: the prefill speed to beat."""
+def restore_tokens_per_s(use: Use, measured: Measured, concurrent: int) -> float | None:
+    """Tokens that one of ``concurrent`` requests gets back per second on a long prompt: the prefill speed to beat.
+
+    None where a restore stops growing with the prompt, because every layer has a window.
+    """
+    if use.units_per_block == 0:
+        return None
     seconds_per_unit = _seconds_per_unit(use, measured, concurrent)
     return use.block_tokens / (use.units_per_block * seconds_per_unit)
 
@@ -171,7 +176,8 @@ def restore_curve(use: Use, measured: Measured, concurrent: int, tokens: Floats)
     Every replicate first resamples the histogram, so that few samples widen the band. Without a histogram the mean
     latency stands for every unit and there is no band.
     """
-    units = np.ceil(tokens / use.block_tokens) * use.units_per_block
+    blocks = np.ceil(tokens / use.block_tokens)
+    units = blocks * use.units_per_block + np.minimum(blocks * use.windowed_units, use.window_units)
     shared_s = units / (measured.read.iops / concurrent)
     if measured.histogram is None:
         mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None

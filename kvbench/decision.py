@@ -161,6 +161,11 @@ def _decide(
     run_dir: Path, run: RunResult, use: Use, tier: str, concurrent: int, curve: PrefillCurve, wanted: Wanted
 ) -> Crossover:
     measured = _reads_at(run_dir, run, use, tier, concurrent * use.parallelism_per_request, wanted.mix)
+    if sum(_is_sibling(other, use) for other in run.uses) > 1:
+        reason = (
+            f"{use.connector} makes units of several sizes of {use.model}, and no restore of them all is modelled yet"
+        )
+        return _undecided(use, tier, concurrent, None, reason)
     if curve.model is not None and not same_model(curve.model, use.model):
         return _other_model(use, tier, concurrent, measured, curve)
     single = _reads_at(run_dir, run, use, tier, PUBLISHED_JOBS, wanted.mix)
@@ -169,7 +174,22 @@ def _decide(
 
 def _other_model(use: Use, tier: str, concurrent: int, measured: Measured | None, curve: PrefillCurve) -> Crossover:
     """No answer for a model that the prefill curve is not of, but the prefill speed at which restoring would win."""
-    reason = f"the TTFT samples are of {curve.model}; give samples of {use.model}"
+    return _undecided(
+        use, tier, concurrent, measured, f"the TTFT samples are of {curve.model}; give samples of {use.model}"
+    )
+
+
+def _is_sibling(one: Use, other: Use) -> bool:
+    """Whether two uses are one deployment, whose connector makes units of several sizes."""
+    return (one.model, one.tp, one.connector, one.engine_version) == (
+        other.model,
+        other.tp,
+        other.connector,
+        other.engine_version,
+    )
+
+
+def _undecided(use: Use, tier: str, concurrent: int, measured: Measured | None, reason: str) -> Crossover:
     return Crossover(
         tier=tier,
         use=use,

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from kvbench.errors import ModelConfigError, UsageError
 from kvbench.layout import ReadConfig, read_layout, sizing
-from kvbench.layout.dtype import Checkpoint, KVDtype, resolve
+from kvbench.layout.dtype import Checkpoint, KVDtype, protect_ends, resolve
 from kvbench.layout.kv import KVLayout
 from kvbench.layout.sized import SizedModel
 from kvbench.profiles import profiles_dir
@@ -59,7 +59,7 @@ def size_layout(
     found: FoundConfig, read: ReadConfig, dtype: KVDtype, *, tp: int, pp: int, block_tokens: int, dcp: int = 1
 ) -> SizedModel:
     """The sizes of a layout; ModelConfigError where the engine refuses the parallelism."""
-    layout = read.layout
+    layout = protect_ends(read.layout, dtype.name)
     sizing.check_parallel(layout, tp, pp)
     sizing.check_context_parallel(layout, tp, dcp)
     sizing.rank_state_bytes(layout, tp)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvbench.connectors import Stored
+from kvbench.connectors import Group, Stored
 from kvbench.layout.sized import SizedModel
 from kvbench.results import Mix, Use
 
@@ -27,21 +27,27 @@ class Point:
 
 def uses_of(sized: SizedModel, stored: Stored) -> list[Use]:
     """One Use per distinct unit size that the connector stores for the model."""
-    sizes = dict.fromkeys(group.padded_bytes for group in stored.groups)
-    return [
-        Use(
-            model=sized.model,
-            tp=sized.tp,
-            kv_dtype=sized.kv_dtype,
-            connector=stored.connector,
-            engine_version=stored.engine_version,
-            io_bytes=size,
-            block_tokens=stored.block_tokens,
-            units_per_block=sum(1 for group in stored.groups if group.padded_bytes == size),
-            parallelism_per_request=stored.parallelism_per_request,
-        )
-        for size in sizes
-    ]
+    sizes: dict[int, list[Group]] = {}
+    for group in stored.groups:
+        sizes.setdefault(group.padded_bytes, []).append(group)
+    return [_use(sized, stored, size, groups) for size, groups in sizes.items()]
+
+
+def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) -> Use:
+    windowed = [group for group in groups if group.window_units is not None and not stored.over_reads]
+    return Use(
+        model=sized.model,
+        tp=sized.tp,
+        kv_dtype=sized.kv_dtype,
+        connector=stored.connector,
+        engine_version=stored.engine_version,
+        io_bytes=size,
+        block_tokens=stored.block_tokens,
+        units_per_block=sum(stored.units_per_block(group) for group in groups if group not in windowed),
+        parallelism_per_request=stored.parallelism_per_request,
+        windowed_units=sum(stored.units_per_block(group) for group in windowed),
+        window_units=sum((group.window_units or 0) * group.units for group in windowed),
+    )
 
 
 def points_for(

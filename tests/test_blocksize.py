@@ -55,6 +55,10 @@ GPT_OSS_20B: dict[str, Any] = {
         {
             "name": "logical",
             "engine_version": None,
+            "unit": "block",
+            "block_tokens": 16,
+            "engine_block_tokens": None,
+            "rank_block_bytes": [],
             "stored_bytes_per_block": 786_432,
             "parallelism_per_request": 16,
             "groups": [
@@ -65,12 +69,35 @@ GPT_OSS_20B: dict[str, Any] = {
                     "tokens_per_unit": 16,
                     "bytes": 786_432,
                     "padded_bytes": 786_432,
+                    "units": 1,
+                    "page_bytes": [],
+                    "window_units": None,
+                    "kept": None,
+                    "per_step": False,
                     "aligned_512": True,
                     "aligned_4096": True,
                 }
             ],
+            "calls": None,
+            "requests": [
+                {
+                    "tokens": 131_072,
+                    "units_written": 8_192,
+                    "bytes_written": 6_442_450_944,
+                    "units_written_least": 8_192,
+                    "bytes_written_least": 6_442_450_944,
+                    "units_read": 8_192,
+                    "bytes_read": 6_442_450_944,
+                    "units_read_least": 8_192,
+                    "bytes_read_least": 6_442_450_944,
+                    "write_amplification": 1.0,
+                    "read_amplification": 6_442_450_944 / 3_224_371_200,
+                }
+            ],
+            "warnings": [],
         }
     ],
+    "connector_refusals": [],
 }
 
 
@@ -83,7 +110,8 @@ def test_the_table_of_several_models(kvbench: Run) -> None:
 
 
 def test_the_json_of_one_model(kvbench: Run) -> None:
-    result = kvbench("blocksize", "gpt-oss-20b", "--tp", "2", "--context", "128k", "--fit", "80GiB", "--json")
+    arguments = ("blocksize", "gpt-oss-20b", "--tp", "2", "--context", "128k", "--fit", "80GiB", "--json")
+    result = kvbench(*arguments, "--connector", "logical")
 
     assert (result.code, result.err) == (0, "")
     assert result.out == json.dumps({"models": [GPT_OSS_20B], "refused": []}, indent=2) + "\n"
@@ -150,6 +178,9 @@ def test_an_unknown_architecture_lists_the_known_ones(kvbench: Run, tmp_path: Pa
         (("--context", "8k", "--fit", "80G"), "'80G' is ambiguous"),
         (("--connector", "floppy"), "unknown connector 'floppy'; known: logical"),
         (("--connector", "floppy", "--json"), "unknown connector 'floppy'; known: logical"),
+        (("--engine-version", "0.23"), "'0.23' is not a vLLM release known here; known: 0.24.0, 0.25.0, 0.25.1"),
+        (("--gpu-arch", "sm70"), "--gpu-arch 'sm70': choose from sm90, sm100"),
+        (("--connector", "vllm-disk", "--engine-version", "0.24"), "vLLM 0.24.0 has no disk backend"),
         (("--frobnicate",), "No such option"),
     ],
 )
@@ -242,6 +273,59 @@ def test_a_connector_is_shown_when_asked_for(kvbench: Run) -> None:
     # 61 x 656 x 16 = 640,256 = 1250.5 x 512: O_DIRECT takes it on no sector size.
     assert "Stored by connector logical" in out
     assert [line.split()[-4:] for line in out.splitlines() if "61 mla" in line][-1] == ["640,256", "625.2", "KiB", "no"]
+
+
+def test_what_the_file_tier_stores(kvbench: Run) -> None:
+    models = ("gemma-3-27b-it", "qwen3.6-35b-a3b", "gpt-oss-120b")
+    result = kvbench(
+        "blocksize", *models, "--tp", "2", "--connector", "vllm-fs", "--engine-version", "0.24", "--context", "32k"
+    )
+
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (GOLDEN / "vllm-fs.txt").read_text(encoding="utf-8")
+
+
+def test_the_json_of_the_file_tier(kvbench: Run) -> None:
+    arguments = ("blocksize", "deepseek-v3", "--tp", "8", "--kv-dtype", "fp8", "--connector", "vllm-fs", "--json")
+    old = one_model(kvbench(*arguments, "--engine-version", "0.24", "--context", "64"))
+    new = one_model(kvbench(*arguments, "--context", "64"))
+
+    assert (old["engine_block_tokens"], new["engine_block_tokens"]) == (64, 64)
+    assert [one["stored_bytes_per_block"] for one in (*old["connectors"], *new["connectors"])] == [
+        17_989_632,
+        2_248_704,
+    ]
+    assert [one["parallelism_per_request"] for one in (*old["connectors"], *new["connectors"])] == [32, 1]
+    assert old["connectors"][0]["requests"][0]["write_amplification"] == 8
+    assert old["connectors"][0]["calls"]["load"] == ["open O_DIRECT", "readv", "close"]
+
+
+def test_a_refusing_connector_refuses_the_model_when_asked_for_and_is_listed_when_not(kvbench: Run) -> None:
+    models = ("llama-4-scout-17b-16e-instruct", "qwen3-8b")
+    asked = kvbench("blocksize", *models, "--connector", "vllm-fs", "--engine-version", "0.24", "--json")
+    listed = kvbench("blocksize", *models, "--engine-version", "0.24", "--json")
+
+    assert (asked.code, listed.code) == (2, 0)
+    kept = asked.json()["models"]
+    assert isinstance(kept, list)
+    assert [one["model"] for one in kept] == ["Qwen/Qwen3-8B"]
+    assert "AssertionError in get_sliding_window_size_in_blocks" in asked.err
+    found = listed.json()["models"]
+    assert isinstance(found, list)
+    assert [one["name"] for one in found[0]["connectors"]] == ["logical"]
+    assert {one["name"] for one in found[0]["connector_refusals"]} >= {"vllm-fs", "vllm-obj", "llm-d-fs"}
+    assert [one["name"] for one in found[1]["connector_refusals"]] == ["vllm-disk"]
+
+
+def test_the_engines_own_switches(kvbench: Run) -> None:
+    arguments = ("--connector", "vllm-fs", "--engine-version", "0.24", "--json")
+    llama = ("blocksize", "llama-4-scout-17b-16e-instruct", *arguments)
+    found = one_model(kvbench(*llama, "--disable-hybrid-kv-cache-manager"))
+
+    assert found["connectors"][0]["stored_bytes_per_block"] == 3_145_728
+    refused = kvbench("blocksize", "qwen3.6-35b-a3b", *arguments, "--no-enable-prefix-caching")
+    assert refused.code == 2
+    assert "need --enable-prefix-caching" in refused.err
 
 
 def test_missing_grouping_is_a_warning(kvbench: Run, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def prepare(kvbench: Kvbench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
         ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'
     )
-    measure = ("fio", "--tier", "nvme=mnt/nvme", "--numjobs", "16", "--runtime", "1", "--dataset", "128MiB")
+    measure = ("fio", "--tier", "nvme=mnt/nvme", "--connector", "logical", "--runtime", "1", "--dataset", "128MiB")
     assert kvbench(*measure, "-o", "reports/my-run").code == 0
     raw = folder / "reports" / "my-run" / "points" / "nvme-1179648-mixed-j16" / "fio.json"
     (folder / "fio-output.json").write_text(raw.read_text())

@@ -43,6 +43,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict
         "fio",
         "--tier",
         f"disk={tier}",
+        "--connector",
+        "logical",
         "--dataset",
         "256MiB",
         "--runtime",
@@ -232,7 +234,7 @@ def loop_mount(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]
 @pytest.mark.parametrize("loop_mount", [("xfs", 400 << 20, 4096)], indirect=True, ids=["xfs-4096"])
 def test_a_unit_that_4096_byte_sectors_refuse_is_named(kvbench: Kvbench, loop_mount: Path, tmp_path: Path) -> None:
     arguments = ("fio", "--tier", loop_mount, *SHORT, "-o", tmp_path / "run")
-    outcome = kvbench(*arguments, "--model", "deepseek-v3")
+    outcome = kvbench(*arguments, "--model", "deepseek-v3", "--connector", "logical")
 
     assert outcome.code == 2
     assert (

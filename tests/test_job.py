@@ -237,7 +237,7 @@ def test_a_data_set_below_one_block_is_refused() -> None:
 
 
 def test_jobs_command_refuses_a_small_data_set(kvbench: Run, tier: Path) -> None:
-    outcome = kvbench("jobs", "--tier", tier, "--model", "gpt-oss-120b", "--tp", "2", "--dataset", "16MiB")
+    outcome = kvbench("jobs", "--tier", tier, "--model", "gpt-oss-120b", "--connector", "logical", "--dataset", "16MiB")
     assert outcome.code == 2
     assert outcome.out == ""
     assert outcome.err == (

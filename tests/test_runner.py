@@ -53,7 +53,8 @@ def test_the_result_holds_what_the_contract_promises(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    printed = kvbench("fio", "--tier", f"fast={tier}", *SMALL, "--label", "rack=7", "-o", run, "--json").json()
+    logical = ("--connector", "logical", "--label", "rack=7")
+    printed = kvbench("fio", "--tier", f"fast={tier}", *SMALL, *logical, "-o", run, "--json").json()
     saved = json.loads((run / "result.json").read_text())
 
     assert {key: printed[key] for key in saved} == saved
@@ -71,6 +72,8 @@ def test_the_result_holds_what_the_contract_promises(
             "block_tokens": 16,
             "units_per_block": 1,
             "parallelism_per_request": 16,
+            "windowed_units": 0,
+            "window_units": 0,
         }
     ]
     point = next(point for point in saved["points"] if point["id"] == "fast-2359296-mixed-j2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +11,33 @@ import typer
 from kvbench.errors import EXIT_OK, EXIT_USAGE, ModelConfigError, UsageError
 
 if TYPE_CHECKING:
+    from kvbench.connectors import Stored
     from kvbench.layout.sized import SizedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose storage to show, and for which engine; ``connector`` is None where only the sizes were asked for."""
+
+    connector: str | None
+    engine_version: str | None
+    gpu_arch: str
+    prefix_caching: bool
+    hybrid_manager: bool
+
+    def stored(self, sized: SizedModel, connector: str) -> Stored:
+        """What a connector stores for a model; raises what ``stored_layout`` raises."""
+        from kvbench.connectors import stored_layout
+
+        return stored_layout(
+            sized,
+            connector,
+            engine_version=self.engine_version,
+            gpu_arch=self.gpu_arch,
+            prefix_caching=self.prefix_caching,
+            hybrid_manager=self.hybrid_manager,
+        )
+
 
 HELP = "Size models' KV caches: per token, per block on a rank and on the server, and per context."
 
@@ -35,6 +61,22 @@ def blocksize(
     connector: Annotated[
         str | None, typer.Option("--connector", help="Show what this connector stores; --json without it shows all.")
     ] = None,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="V", help="vLLM release, like 0.24. [default: the newest known]"),
+    ] = None,
+    gpu_arch: Annotated[
+        str, typer.Option("--gpu-arch", help="GPU that the engine chooses its kernels for: sm90 or sm100.")
+    ] = "sm90",
+    prefix_caching: Annotated[
+        bool,
+        typer.Option(
+            "--enable-prefix-caching/--no-enable-prefix-caching", help="The engine's option, which hybrids need."
+        ),
+    ] = True,
+    no_hybrid_manager: Annotated[
+        bool, typer.Option("--disable-hybrid-kv-cache-manager", help="The engine's option of that name.")
+    ] = False,
     contexts: Annotated[
         str | None, typer.Option("--context", metavar="N,...", help="Also size requests of so many tokens: 8k,128k.")
     ] = None,
@@ -54,17 +96,31 @@ def blocksize(
     spaces = [parse_size(item) for item in split_list(fit or "")]
     if spaces and not tokens:
         raise UsageError("--fit needs --context: say how long the contexts are that should fit.")
+    if (engine_version, gpu_arch) != (None, "sm90"):
+        _check_engine(engine_version, gpu_arch)
+    asked = Asked(connector, engine_version, gpu_arch, prefix_caching, not no_hybrid_manager)
     sized, refused = _size_all(
         models or DEFAULT_MODELS, tp=tp, pp=pp, kv_dtype=kv_dtype, block_tokens=block_tokens, dcp=dcp
     )
+    sized, stored, without = _store_all(sized, asked)
+    refused += without
     if json:
-        rows = [{**sizes_json(one, tokens, spaces), **_stored_json(one, connector)} for one in sized]
+        rows = [{**sizes_json(one, tokens, spaces), **_stored_json(one, asked, tokens)} for one in sized]
         console.print_json({"models": rows, "refused": [{"model": name, "reason": why} for name, why in refused]})
     elif sized:
-        _show(sized, tokens, spaces, connector, explain)
+        _show(sized, stored, tokens, spaces, asked, explain)
     for name, reason in refused:
         console.note(f"kvbench: {name} refused: {reason}")
     return EXIT_USAGE if refused else EXIT_OK
+
+
+def _check_engine(version: str | None, gpu_arch: str) -> None:
+    """Refuse an unknown engine at once, even where no connector is shown."""
+    from kvbench.engines.vllm.blocks import parse_gpu_arch
+    from kvbench.engines.vllm.releases import find_release
+
+    find_release(version)
+    parse_gpu_arch(gpu_arch)
 
 
 def _size_all(
@@ -81,37 +137,63 @@ def _size_all(
     return sized, refused
 
 
-def _stored_json(sized: SizedModel, connector: str | None) -> dict[str, object]:
-    from kvbench.connectors import CONNECTORS, stored_layout
+def _store_all(
+    sized: list[SizedModel], asked: Asked
+) -> tuple[list[SizedModel], list[tuple[SizedModel, Stored]], list[tuple[str, str]]]:
+    """The models without those that the connector refuses, what it stores for each, and the refusals.
 
-    names = [connector] if connector is not None else list(CONNECTORS)
-    found = [stored_layout(sized, name) for name in names] if sized.server_block_bytes else []
+    A model that keeps no KV at all is not refused: it just has nothing to show.
+    """
+    if asked.connector is None:
+        return sized, [], []
+    kept, stored, refused = [], [], []
+    for one in sized:
+        try:
+            stored.append((one, asked.stored(one, asked.connector)))
+        except ModelConfigError as error:
+            if one.server_block_bytes:
+                refused.append((one.model, str(error)))
+                continue
+        kept.append(one)
+    return kept, stored, refused
+
+
+def _stored_json(sized: SizedModel, asked: Asked, tokens: Sequence[int]) -> dict[str, object]:
+    """What the connector asked for stores, or else every one that can store the model, and why the others cannot."""
+    from kvbench.connectors import CONNECTORS
+    from kvbench.connectors.view import stored_json
+
+    names = [asked.connector] if asked.connector is not None else list(CONNECTORS) if sized.server_block_bytes else []
+    found, refusals = [], []
+    for name in names:
+        try:
+            found.append(asked.stored(sized, name))
+        except (ModelConfigError, UsageError) as error:
+            refusals.append({"name": name, "reason": str(error)})
     return {
-        "engine_block_tokens": None,
-        "connectors": [
-            {
-                "name": stored.connector,
-                "engine_version": stored.engine_version,
-                "stored_bytes_per_block": stored.stored_bytes_per_block,
-                "parallelism_per_request": stored.parallelism_per_request,
-                "groups": [
-                    {**asdict(group), "aligned_512": group.aligned_512, "aligned_4096": group.aligned_4096}
-                    for group in stored.groups
-                ],
-            }
-            for stored in found
-        ],
+        "engine_block_tokens": next((one.engine_block_tokens for one in found if one.engine_block_tokens), None),
+        "connectors": [stored_json(sized, one, tokens) for one in found],
+        "connector_refusals": refusals,
     }
 
 
 def _show(
-    sized: Sequence[SizedModel], tokens: Sequence[int], spaces: Sequence[int], connector: str | None, explaining: bool
+    sized: Sequence[SizedModel],
+    stored: Sequence[tuple[SizedModel, Stored]],
+    tokens: Sequence[int],
+    spaces: Sequence[int],
+    asked: Asked,
+    explaining: bool,
 ) -> None:
     from kvbench import console
     from kvbench.layout.view import contexts_table, sizes_table
 
     tables = [] if explaining else [sizes_table(sized)]
-    tables += [_stored_table(sized, connector)] if connector is not None else []
+    if asked.connector is not None:
+        from kvbench.connectors.view import stored_table, transfers_table
+
+        tables += [stored_table(stored, asked.connector)]
+        tables += [transfers_table(stored, tokens)] if tokens else []
     tables += [contexts_table(sized, tokens, spaces)] if tokens else []
     if explaining:
         from kvbench.layout.explain import explain
@@ -122,20 +204,9 @@ def _show(
         numbers = [index for index, column in enumerate(columns) if column not in words]
         console.print_aligned(title, columns, rows, right=numbers)
     notes = [] if explaining else [f"{one.model}: {warning}." for one in sized for warning in one.warnings]
+    if asked.connector is not None:
+        from kvbench.connectors.view import notes as connector_notes
+
+        notes += connector_notes(stored)
     if notes:
         console.print_text("\n".join(notes))
-
-
-def _stored_table(sized: Sequence[SizedModel], connector: str) -> tuple[str, list[str], list[list[str]]]:
-    from kvbench.connectors import stored_layout
-    from kvbench.units import format_bytes, format_count
-
-    rows = []
-    for one in sized:
-        stored = stored_layout(one, connector) if one.server_block_bytes else None
-        for group in stored.groups if stored is not None else ():
-            aligned = "4096" if group.aligned_4096 else "512" if group.aligned_512 else "no"
-            size = group.padded_bytes
-            cells = (format_count(group.tokens_per_unit), format_count(size), format_bytes(size), aligned)
-            rows.append([one.model, f"{group.layers} {group.kind}", *cells])
-    return f"Stored by connector {connector}", ["model", "layers", "tokens/unit", "unit B", "", "O_DIRECT"], rows

@@ -9,11 +9,15 @@ import typer
 
 from kvbench.commands.options import (
     AccessOption,
+    BeforeReadOption,
     BlockTokensOption,
     ConnectorOption,
     DatasetOption,
+    EngineVersionOption,
+    GpuArchOption,
     JsonOption,
     KvDtypeOption,
+    LimitOption,
     MixOption,
     ModelOption,
     NumjobsOption,
@@ -37,16 +41,19 @@ HELP = "Measure each tier with fio at exactly the models' I/O sizes, and judge e
 
 def fio(
     tier: Annotated[
-        list[str] | None, typer.Option("--tier", metavar="[NAME=]T", help="A directory on the tier; repeatable.")
+        list[str] | None,
+        typer.Option("--tier", metavar="[NAME=]T", help="A directory on the tier, or a block device; repeatable."),
     ] = None,
     model: ModelOption = None,
     tp: TpOption = 1,
     kv_dtype: KvDtypeOption = "auto",
     block_tokens: BlockTokensOption = 16,
-    connector: ConnectorOption = "logical",
+    connector: ConnectorOption = None,
+    engine_version: EngineVersionOption = None,
+    gpu_arch: GpuArchOption = "sm90",
     mix: MixOption = "mixed,read,write",
     rwmixread: ReadShareOption = 75,
-    numjobs: NumjobsOption = "1,16",
+    numjobs: NumjobsOption = None,
     runtime: RuntimeOption = "auto",
     dataset: DatasetOption = None,
     access: AccessOption = "random",
@@ -60,6 +67,17 @@ def fio(
         typer.Option("--ttft-csv", help="With --runtime auto: stop a point as soon as its verdict cannot flip."),
     ] = None,
     target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
+    limit: LimitOption = None,
+    before_read: BeforeReadOption = None,
+    allow_destroy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-destroy",
+            metavar="DEV",
+            help="Write to this block device, given by its resolved path, and lose what is on it; repeatable. "
+            "Without it a device is only read, with --mix read.",
+        ),
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
     ] = None,
@@ -87,6 +105,8 @@ def fio(
             kv_dtype=kv_dtype,
             block_tokens=block_tokens,
             connector=connector,
+            engine_version=engine_version,
+            gpu_arch=gpu_arch,
             mix=mix,
             rwmixread=rwmixread,
             numjobs=numjobs,
@@ -96,6 +116,9 @@ def fio(
             dataset=dataset,
             access=access,
             published=published,
+            limits=limit,
+            before_read=before_read,
+            allow_destroy=allow_destroy or (),
         )
         wanted = measurement_for(request)
     elif dry_run or not resume:
@@ -107,15 +130,28 @@ def fio(
     goal = parse_tokens(target_context)
     program = find_fio()
     opened = rundir.open_run(output, wanted, resume=resume, fio_version=program.version, labels=parse_labels(label))
+    if resume and wanted is not None and wanted.before_read != opened.measurement.before_read:
+        raise UsageError(f"{opened.path} was started with another --before-read; repeat that, or give only --resume.")
     decided = None if curve is None else _decided(opened.measurement, curve, goal)
     try:
         with console.progress() as progress:
-            result = runner.run(opened.measurement, opened.result, opened.path, program, progress, decided)
+            result = runner.run(
+                opened.measurement,
+                opened.result,
+                opened.path,
+                program,
+                progress,
+                decided,
+                allow_destroy=allow_destroy or (),
+            )
     finally:
         rundir.write_summary(opened.path)
         console.note(f"run directory: {opened.path}")
     show_run(result, opened.path, as_json=json)
     return exit_code(result, strict=strict)
+
+
+_DOES = {None: "write {} below", "read": "read {} of", "write": "OVERWRITE {} of"}
 
 
 def _curve(path: Path) -> PrefillCurve:
@@ -167,7 +203,8 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         count = sum(1 for point in wanted.points if point.tier == plan.name)
         seconds += count * plan.settings.runtime_s
         typer.echo(
-            f"{plan.name}: would write {format_bytes(plan.settings.dataset_bytes)} below {plan.target} "
+            f"{plan.name}: would {_DOES[plan.settings.device].format(format_bytes(plan.settings.dataset_bytes))} "
+            f"{plan.target} "
             f"and measure {count} points of {plan.settings.runtime_s} s"
         )
     console.print_table(

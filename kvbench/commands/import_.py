@@ -10,11 +10,14 @@ import typer
 from kvbench.commands.options import (
     BlockTokensOption,
     ConnectorOption,
+    EngineVersionOption,
     JsonOption,
     KvDtypeOption,
+    LimitOption,
     ModelOption,
     TpOption,
     parse_labels,
+    parse_limits,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +34,13 @@ def import_(
     tp: TpOption = 1,
     kv_dtype: KvDtypeOption = "auto",
     block_tokens: BlockTokensOption = 16,
-    connector: ConnectorOption = "logical",
+    connector: ConnectorOption = None,
+    engine_version: EngineVersionOption = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
     ] = None,
+    limit: LimitOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 when any point carries a warning.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run directory. [default: reports/<UTC time>-<tier>]")
     ] = None,
@@ -46,15 +52,20 @@ def import_(
     from kvbench.commands.planning import uses_for
 
     named = _distinct([_named(text) for text in files])
-    read = [(name, path, _read(name, path)) for name, path in named]
+    limits = parse_limits(limit, [name for name, _ in named])
+    read = [(name, path, _read(name, path, limits.get(name))) for name, path in named]
     points = [point for _, _, (_, imported) in read for point in imported]
-    uses = _measured_uses(uses_for(model, tp, kv_dtype, block_tokens, connector), points, asked=bool(model))
+    uses = _measured_uses(
+        uses_for(model, tp, kv_dtype, block_tokens, connector or "logical", engine_version=engine_version),
+        points,
+        asked=bool(model),
+    )
     run_dir = rundir.fresh(output, [name for name, _ in named])
     raw = {f"{name}.json": documents for name, _, (documents, _) in read}
     result = rundir.save_imported(run_dir, raw, points, uses, parse_labels(label))
     console.note(f"run directory: {run_dir}")
     show_run(result, run_dir, as_json=json)
-    return exit_code(result, strict=False)
+    return exit_code(result, strict=strict)
 
 
 def _named(text: str) -> tuple[str, Path]:
@@ -75,19 +86,20 @@ def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     return named
 
 
-def _read(name: str, path: Path) -> tuple[list[object], list[Observation]]:
+def _read(name: str, path: Path, limit: int | None) -> tuple[list[object], list[Observation]]:
+    """The documents of a file without their secrets, and its points."""
     from kvbench.errors import InputFileError
     from kvbench.formats import fio
     from kvbench.formats.fio_import import imported_points
+    from kvbench.tiers.limits import Limit
 
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = fio.decode(path.read_bytes())
     except OSError as error:
         raise InputFileError(f"{path} cannot be read ({error.strerror}); name a file with fio's JSON output.") from None
-    output = fio.parse(text, str(path))
-    return [fio.redact_json(document) for document in fio.documents(text)[-1:]], imported_points(
-        output, name, path.name
-    )
+    asked = None if limit is None else Limit(limit, "--limit", asked=True)
+    points = imported_points(fio.parse_all(text, str(path)), name, path.name, asked)
+    return [fio.redact_json(document) for document in fio.documents(text)], points
 
 
 def _measured_uses(uses: tuple[Use, ...], points: list[Observation], *, asked: bool) -> tuple[Use, ...]:

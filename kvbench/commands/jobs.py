@@ -12,6 +12,8 @@ from kvbench.commands.options import (
     BlockTokensOption,
     ConnectorOption,
     DatasetOption,
+    EngineVersionOption,
+    GpuArchOption,
     KvDtypeOption,
     MixOption,
     ModelOption,
@@ -31,10 +33,12 @@ def jobs(
     tp: TpOption = 1,
     kv_dtype: KvDtypeOption = "auto",
     block_tokens: BlockTokensOption = 16,
-    connector: ConnectorOption = "logical",
+    connector: ConnectorOption = None,
+    engine_version: EngineVersionOption = None,
+    gpu_arch: GpuArchOption = "sm90",
     mix: MixOption = "mixed,read,write",
     rwmixread: ReadShareOption = 75,
-    numjobs: NumjobsOption = "1,16",
+    numjobs: NumjobsOption = None,
     runtime: RuntimeOption = "auto",
     dataset: DatasetOption = None,
     access: AccessOption = "random",
@@ -42,7 +46,7 @@ def jobs(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the file here instead.")] = None,
 ) -> None:
     """Load, derive, plan, render."""
-    from kvbench.commands.planning import Request, measurement_for
+    from kvbench.commands.planning import Request, described, measurement_for
     from kvbench.drivers.fio.job import render_points
     from kvbench.results import write_atomically
 
@@ -53,6 +57,8 @@ def jobs(
         kv_dtype=kv_dtype,
         block_tokens=block_tokens,
         connector=connector,
+        engine_version=engine_version,
+        gpu_arch=gpu_arch,
         mix=mix,
         rwmixread=rwmixread,
         numjobs=numjobs,
@@ -63,7 +69,8 @@ def jobs(
     )
     measurement = measurement_for(request)
     plan = measurement.tiers[0]
-    text = render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
+    text = "".join(f"; {line}\n" for line in described(measurement.uses))
+    text += render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
     if output is None:
         typer.echo(text, nl=False)
     else:

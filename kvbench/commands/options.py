@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from kvbench.errors import UsageError
-from kvbench.units import split_list
+from kvbench.units import parse_size, split_list
 
 if TYPE_CHECKING:
     from kvbench.results import Mix
@@ -26,13 +28,26 @@ TpOption = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel rank
 KvDtypeOption = Annotated[str, typer.Option("--kv-dtype", help="KV cache dtype; auto follows the engine's rule.")]
 BlockTokensOption = Annotated[int, typer.Option("--block-tokens", min=1, help="Tokens of one logical KV block.")]
 ConnectorOption = Annotated[
-    str, typer.Option("--connector", help="Whose I/O to make; 'logical' is the published method.")
+    str | None,
+    typer.Option("--connector", help="Whose I/O to make, like vllm-fs; 'logical' is the published method."),
+]
+EngineVersionOption = Annotated[
+    str | None,
+    typer.Option("--engine-version", metavar="V", help="vLLM release, like 0.24. [default: the newest known]"),
+]
+GpuArchOption = Annotated[
+    str, typer.Option("--gpu-arch", help="GPU that the engine chooses its kernels for: sm90 or sm100.")
 ]
 MixOption = Annotated[str, typer.Option("--mix", help="What to measure: mixed, read, write, separated by commas.")]
 ReadShareOption = Annotated[
     int, typer.Option("--rwmixread", min=1, max=99, help="Share of reads in the mix, in percent.")
 ]
-NumjobsOption = Annotated[str, typer.Option("--numjobs", help="Parallel jobs, separated by commas.")]
+NumjobsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--numjobs", help="Parallel jobs, separated by commas. [default: 1, 16 and what one request has in flight]"
+    ),
+]
 RuntimeOption = Annotated[
     str,
     typer.Option(
@@ -54,6 +69,24 @@ PublishedOption = Annotated[
     typer.Option(
         "--published",
         help="The study's own fio options and nothing else: sequential pure reads and writes, 225 MiB for each job.",
+    ),
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="[NAME=]RATE",
+        help="The most that the link or the provisioned volume allows, like 10GB/s or 25Gbit/s; faster is impossible. "
+        "Repeatable: one for all tiers, or one by name. [default: the fastest link found, where it can be known]",
+    ),
+]
+BeforeReadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--before-read",
+        metavar="CMD",
+        help="A command to run before every round that reads, for example to drop a storage server's caches. It is "
+        "split into words and run without a shell; when it fails, the point fails.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -95,6 +128,36 @@ def parse_precision(text: str) -> float:
     if not 0 < share < 1:
         raise UsageError(f"--precision {text!r}: write a share between 0 and 100 %, like 10%.")
     return share
+
+
+def parse_rate(text: str) -> int:
+    """Bytes per second of a rate such as ``10GB/s``, ``800MiB/s`` or ``25Gbit/s`` (also ``25Gbps``)."""
+    compact = text.replace(" ", "")
+    match = re.fullmatch(r"(?i)([0-9.]+[kmgt]?)(?:bit/s|bps|b/s)", compact)
+    # 'b' is a bit in Gb/s and a byte in GB/s: only the capital letter tells, so the small one must say 'bit'.
+    if match is not None and not compact.endswith("B/s"):
+        if compact.endswith("b/s"):
+            raise UsageError(f"--limit {text!r} is ambiguous; write Gbit/s for bits or GB/s for bytes.")
+        bits = parse_size(match[1] + "B")
+        return bits // 8 if bits >= 8 else _no_rate(text)
+    if not compact.endswith("/s"):
+        return _no_rate(text)
+    return parse_size(compact.removesuffix("/s")) or _no_rate(text)
+
+
+def _no_rate(text: str) -> int:
+    raise UsageError(f"--limit {text!r} is not a rate; write it like 10GB/s, 800MiB/s or 25Gbit/s.")
+
+
+def parse_limits(items: list[str] | None, tiers: Sequence[str]) -> dict[str, int]:
+    """Bytes per second by tier of ``--limit [NAME=]RATE``; a rate without a name holds for every tier."""
+    limits: dict[str, int] = {}
+    for item in items or []:
+        name, separator, rate = item.rpartition("=")
+        if separator and name not in tiers:
+            raise UsageError(f"--limit {item!r}: no tier is called {name!r}; they are {', '.join(tiers)}.")
+        limits |= dict.fromkeys([name] if separator else tiers, parse_rate(rate))
+    return limits
 
 
 def parse_tier(text: str) -> tuple[str, str]:

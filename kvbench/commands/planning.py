@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
-from kvbench.commands.options import parse_counts, parse_mixes, parse_precision, parse_runtime, parse_tier
-from kvbench.connectors import stored_layout
+from kvbench.commands.options import (
+    parse_counts,
+    parse_limits,
+    parse_mixes,
+    parse_precision,
+    parse_runtime,
+    parse_tier,
+)
+from kvbench.connectors import DEFAULT_CONNECTOR, logical, stored_layout
 from kvbench.drivers.fio.job import Access
 from kvbench.errors import UsageError
 from kvbench.measurement import Measurement, plan_tier
 from kvbench.models import DEFAULT_MODELS, size_model
 from kvbench.plan import points_for, slug, uses_of
 from kvbench.results import Use
-from kvbench.tiers.directory import inspect
+from kvbench.tiers.before_read import parse_command
+from kvbench.tiers.target import inspect, require_consent
 from kvbench.units import parse_size
 
 
@@ -27,29 +35,53 @@ class Request:
     tp: int
     kv_dtype: str
     block_tokens: int
-    connector: str
+    connector: str | None
     mix: str
     rwmixread: int
-    numjobs: str
+    numjobs: str | None
     runtime: str
     dataset: str | None
     access: str
     published: bool
     precision: str = "10%"
     repeats: int = 1
+    limits: list[str] | None = None
+    before_read: str | None = None
+    engine_version: str | None = None
+    gpu_arch: str = "sm90"
+    allow_destroy: Sequence[str] = ()
+
+    @property
+    def chosen_connector(self) -> str:
+        """The connector that was named, or else the default, which is the published one with ``--published``."""
+        return self.connector or (logical.NAME if self.published else DEFAULT_CONNECTOR)
+
+
+_PUBLISHED_JOBS = (1, 16)
 
 
 def measurement_for(request: Request) -> Measurement:
     """The measurement that was asked for; raises the first thing that makes it impossible."""
     if request.access not in ("random", "sequential"):
         raise UsageError(f"--access {request.access!r}: choose random or sequential.")
-    uses = uses_for(request.models, request.tp, request.kv_dtype, request.block_tokens, request.connector)
-    mixes, numjobs = parse_mixes(request.mix), parse_counts(request.numjobs, "--numjobs")
+    uses = uses_for(
+        request.models,
+        request.tp,
+        request.kv_dtype,
+        request.block_tokens,
+        request.chosen_connector,
+        engine_version=request.engine_version,
+        gpu_arch=request.gpu_arch,
+    )
+    mixes, numjobs = parse_mixes(request.mix), _numjobs(request, uses)
     named = _named_tiers(request.tiers)
     sizes = [use.io_bytes for use in uses]
+    found = {name: inspect(name, target, request.allow_destroy) for name, target in named.items()}
+    writes = any(mix != "read" for mix in mixes)
+    require_consent([(tier, writes) for tier in found.values()], request.allow_destroy)
     tiers = tuple(
         plan_tier(
-            inspect(name, target),
+            found[name],
             target,
             numjobs,
             sizes,
@@ -62,17 +94,47 @@ def measurement_for(request: Request) -> Measurement:
         )
         for name, target in named.items()
     )
-    return Measurement(tiers, uses, points_for(uses, list(named), mixes, numjobs), request.repeats)
+    limits = parse_limits(request.limits, list(named))
+    tiers = tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers)
+    command = () if request.before_read is None else parse_command(request.before_read)
+    return Measurement(tiers, uses, points_for(uses, list(named), mixes, numjobs), request.repeats, command)
 
 
 def uses_for(
-    models: Sequence[str] | None, tp: int, kv_dtype: str, block_tokens: int, connector: str
+    models: Sequence[str] | None,
+    tp: int,
+    kv_dtype: str,
+    block_tokens: int,
+    connector: str,
+    *,
+    engine_version: str | None = None,
+    gpu_arch: str = "sm90",
 ) -> tuple[Use, ...]:
     """The uses of the models (the study's three by default), in order, each once."""
     sized = [
         size_model(model, tp=tp, kv_dtype=kv_dtype, block_tokens=block_tokens) for model in models or DEFAULT_MODELS
     ]
-    return tuple(dict.fromkeys(use for model in sized for use in uses_of(model, stored_layout(model, connector))))
+    stored = [stored_layout(one, connector, engine_version=engine_version, gpu_arch=gpu_arch) for one in sized]
+    return tuple(dict.fromkeys(use for one, what in zip(sized, stored, strict=True) for use in uses_of(one, what)))
+
+
+def _numjobs(request: Request, uses: Sequence[Use]) -> tuple[int, ...]:
+    """The job counts that were asked for, or the published ones and what one request of each use has in flight."""
+    if request.numjobs is not None:
+        return parse_counts(request.numjobs, "--numjobs")
+    own = () if request.published else sorted({use.parallelism_per_request for use in uses})
+    return tuple(dict.fromkeys((*_PUBLISHED_JOBS, *own)))
+
+
+def described(uses: Sequence[Use]) -> list[str]:
+    """What each use stores, in a line, where a connector of an engine decided it."""
+    return [
+        f"{use.model}, TP {use.tp}, {use.kv_dtype}: {use.connector} of vLLM {use.engine_version} makes "
+        f"{use.units_per_block + use.windowed_units} x {use.io_bytes} bytes for {use.block_tokens} tokens, "
+        f"{use.parallelism_per_request} in flight for one request"
+        for use in uses
+        if use.engine_version is not None
+    ]
 
 
 def _named_tiers(tiers: Sequence[str]) -> dict[str, str]:

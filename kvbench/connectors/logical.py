@@ -7,6 +7,7 @@ Source: natoscott/benchmarks storage-offload-eval, method of 2026: fio's block s
 from __future__ import annotations
 
 from kvbench.connectors.stored import Group, Stored
+from kvbench.engines.vllm.cache import Deployment
 from kvbench.errors import ModelConfigError
 from kvbench.layout.sized import SizedModel
 
@@ -16,7 +17,7 @@ NAME = "logical"
 PARALLELISM_PER_REQUEST = 16
 
 
-def stored(sized: SizedModel) -> Stored:
+def stored(sized: SizedModel, _: Deployment) -> Stored:
     """One group of whole server blocks, unpadded; ModelConfigError for a model that keeps no KV cache."""
     if sized.server_block_bytes == 0:
         raise ModelConfigError(
@@ -39,4 +40,5 @@ def stored(sized: SizedModel) -> Stored:
                 padded_bytes=sized.server_block_bytes,
             ),
         ),
+        partial_blocks=True,
     )

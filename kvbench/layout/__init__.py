@@ -7,7 +7,7 @@ than imported because one call needs one of them, and importing all doubles the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import MappingProxyType
 
@@ -228,8 +228,15 @@ def read_layout(data: Mapping[str, object]) -> ReadConfig:
         raise _unknown(model_type)
     config = Config(text, model_type, prefix)
     layout = reader_of(family)(config)
+    if any(layer.state for layer in layout.layers):
+        layout = replace(layout, scan_tokens=_scan_tokens(config))
     config.refuse_unread()
     return ReadConfig(layout, model_type, tuple(config.used.items()), tuple(config.defaults), text)
+
+
+def _scan_tokens(config: Config) -> int | None:
+    # vLLM 0.24.0 config/model.py get_mamba_chunk_size, without its default for configs that name none.
+    return config.count_or_none("mamba_chunk_size") or config.count_or_none("chunk_size")
 
 
 def _text_part(data: Mapping[str, object]) -> tuple[Mapping[str, object], str, str]:

@@ -9,7 +9,7 @@ kv_cache_scheme (model_executor/layers/attention/attention.py), which MLA layers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvbench.errors import ModelConfigError, UsageError
 from kvbench.layout.kv import KVLayout, Layer
@@ -17,7 +17,19 @@ from kvbench.layout.kv import KVLayout, Layer
 _SIXTEEN_BIT = ("bfloat16", "float16")
 _FP8 = ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc")
 _PER_TOKEN_HEAD = ("int8_per_token_head", "fp8_per_token_head")
-KV_DTYPES = ("auto", *_SIXTEEN_BIT, *_FP8, "fp8_ds_mla", *_PER_TOKEN_HEAD, "nvfp4")
+# Bits of a key and of a value element (vLLM 0.24.0 model_executor/layers/quantization/turboquant/config.py).
+_TURBOQUANT = {
+    "turboquant_k8v4": (8, 4),
+    "turboquant_4bit_nc": (4, 4),
+    "turboquant_k3v4_nc": (3, 4),
+    "turboquant_3bit_nc": (3, 3),
+}
+KV_DTYPES = ("auto", *_SIXTEEN_BIT, *_FP8, "fp8_ds_mla", *_PER_TOKEN_HEAD, "nvfp4", *_TURBOQUANT)
+
+# A norm in 16 bit for each key that is not fp8, a scale and a zero in 16 bit for each value (the same file).
+_TURBOQUANT_NORM_BYTES, _TURBOQUANT_SCALE_BYTES = 2, 4
+# Dense models leave so many layers at each end unquantised (the same file, get_boundary_skip_layers).
+_TURBOQUANT_ENDS = 2
 
 # One fp32 scale per token and head, for K and for V each (vLLM 0.24.0 v1/kv_cache_interface.py AttentionSpec).
 _PER_TOKEN_HEAD_SCALE_BYTES = 4
@@ -198,11 +210,33 @@ def _object(holder: Mapping[str, object], key: str, where: str) -> Mapping[str, 
     raise ModelConfigError(f"{where} is not an object; check the file against the model's Hub page.")
 
 
+def protect_ends(layout: KVLayout, dtype: str) -> KVLayout:
+    """The layout with the layers that a TurboQuant dtype leaves in 16 bit marked; unchanged for any other dtype."""
+    if dtype not in _TURBOQUANT or any(layer.state for layer in layout.layers):
+        return layout
+    layers = list(layout.layers)
+    ends = min(_TURBOQUANT_ENDS, len(layers) // 2)
+    for index in (*range(ends), *range(len(layers) - ends, len(layers))):
+        layers[index] = replace(layers[index], kv_dtype="bfloat16")
+    return replace(layout, layers=tuple(layers))
+
+
 def layer_head_bytes(layer: Layer, dtype: str) -> int:
     """Bytes that one KV head of a layer keeps per token (K and V; for MLA the whole latent) in a KV dtype."""
+    dtype = layer.kv_dtype or dtype
     if layer.kind == "mla":
         return _latent_bytes(layer, dtype)
+    if dtype in _TURBOQUANT:
+        return _turboquant_bytes(layer, *_TURBOQUANT[dtype])
     return _vector_bytes(layer.k_dim, dtype) + _vector_bytes(layer.v_dim, dtype)
+
+
+def _turboquant_bytes(layer: Layer, key_bits: int, value_bits: int) -> int:
+    if layer.k_dim != layer.v_dim:
+        raise ModelConfigError("TurboQuant has one slot for K and V of the same width; pass another --kv-dtype.")
+    key = layer.k_dim if key_bits == 8 else -(-layer.k_dim * key_bits // 8) + _TURBOQUANT_NORM_BYTES
+    slot = key + -(-layer.v_dim * value_bits // 8) + _TURBOQUANT_SCALE_BYTES
+    return slot + slot % 2
 
 
 def _vector_bytes(dim: int, dtype: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Kind = Literal["full", "sliding", "chunked", "mla", "linear", "none", "shared"]
@@ -31,7 +31,7 @@ class Layer:
     ``kv_heads`` counts the whole model's heads, before TP. An MLA layer keeps one latent per token: ``kv_heads`` is
     1, ``k_dim`` is kv_lora_rank + qk_rope_head_dim, ``v_dim`` is 0 and ``rope_dim`` is the part of it that
     fp8_ds_mla leaves in 16 bits. ``window`` is in tokens; ``index_bytes`` are those of a sparse-attention indexer's
-    key per token, whatever the KV dtype.
+    key per token, whatever the KV dtype; ``kv_dtype`` is the layer's own where it differs from the model's.
     """
 
     kind: Kind
@@ -42,6 +42,7 @@ class Layer:
     rope_dim: int = 0
     index_bytes: int = 0
     state: tuple[StatePart, ...] = ()
+    kv_dtype: str | None = None
 
     @property
     def owns_kv(self) -> bool:
@@ -65,7 +66,9 @@ class KVLayout:
     """The layers of a model in order, and the attention heads that tensor parallelism divides.
 
     ``state_unknown`` names why a recurrent state cannot be sized; ``sparse`` says that the model's MLA layers are
-    sparse (they then use vLLM's fp8_ds_mla when the KV dtype is FP8); ``notes`` are facts a reader should know.
+    sparse (they then use vLLM's fp8_ds_mla when the KV dtype is FP8); ``notes`` are facts a reader should know;
+    ``scan_tokens`` is the chunk of a recurrent layer's scan, None where the config names none (no size here rests on
+    it, so layouts compare without it).
     """
 
     layers: tuple[Layer, ...]
@@ -74,6 +77,7 @@ class KVLayout:
     sparse: bool = False
     state_unknown: str | None = None
     notes: tuple[str, ...] = ()
+    scan_tokens: int | None = field(default=None, compare=False)
 
     def count(self, kind: Kind) -> int:
         """How many layers are of ``kind``."""

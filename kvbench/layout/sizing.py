@@ -115,7 +115,12 @@ def state_bytes(layout: KVLayout) -> int:
 
 def rank_state_bytes(layout: KVLayout, tp: int) -> int:
     """Bytes of recurrent state on one TP rank."""
-    return sum(_rank_units(part, tp) * part.unit_bytes for layer in layout.layers for part in layer.state)
+    return sum(layer_state_bytes(layer, tp) for layer in layout.layers)
+
+
+def layer_state_bytes(layer: Layer, tp: int) -> int:
+    """Bytes of one layer's recurrent state on one TP rank."""
+    return sum(_rank_units(part, tp) * part.unit_bytes for part in layer.state)
 
 
 def _rank_units(part: StatePart, tp: int) -> int:

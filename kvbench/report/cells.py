@@ -87,8 +87,7 @@ def band_text(seconds: Band) -> str:
 def units_text(item: Judged, tokens: int) -> str:
     """What has to be read to restore ``tokens``, in words."""
     use = item.use
-    units = -(-tokens // use.block_tokens) * use.units_per_block
-    return f"{units:,} units of {format_bytes(use.io_bytes)}, {use.parallelism_per_request} in parallel"
+    return f"{use.units(tokens):,} units of {format_bytes(use.io_bytes)}, {use.parallelism_per_request} in parallel"
 
 
 def format_iops(iops: float) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvbench.results import Caveat, LatencyNs, PointResult, RunResult
+from kvbench.results import Caveat, LatencyNs, PointResult, RunResult, Use
 from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
 
 _MARKDOWN = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")
@@ -30,15 +30,19 @@ def models_table(run: RunResult) -> Table:
             str(use.tp),
             use.kv_dtype,
             f"{use.block_tokens} tokens",
-            format_bytes(use.io_bytes * use.units_per_block),
-            f"{format_count(use.io_bytes)} B" + (f" x {use.units_per_block}" if use.units_per_block > 1 else ""),
-            use.connector,
+            format_bytes(use.io_bytes * _stored_units(use)),
+            f"{format_count(use.io_bytes)} B" + (f" x {_stored_units(use)}" if _stored_units(use) > 1 else ""),
+            use.connector + (f" {use.engine_version}" if use.engine_version else ""),
         )
         for use in run.uses
     ]
     return Table(
         "KV blocks", ("model", "TP", "KV dtype", "block", "on storage", "one I/O", "connector"), tuple(rows), (1, 4, 5)
     )
+
+
+def _stored_units(use: Use) -> int:
+    return use.units_per_block + use.windowed_units
 
 
 def points_table(run: RunResult) -> Table:
