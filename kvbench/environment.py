@@ -1,11 +1,17 @@
-"""Where a run happened: host, kernel, versions, processors, memory, load and CPU steal."""
+"""Where a run happened: host, kernel, versions, processors, memory, limits, load and CPU steal.
+
+A value that this process cannot see is the text ``unknown: because``, never a guess.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import platform
+import re
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,23 +39,145 @@ def collect(fio_version: str | None) -> dict[str, str | int | float | None]:
         "system": _os_name(),
         "kernel": platform.release(),
         "machine": platform.machine(),
+        "virtualisation": virtualisation(),
+        "container": _container(),
         "cpu": _cpu_name(),
         "cpus": os.cpu_count(),
         "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": memory_bytes(),
         "load_1m": load_1m(),
-        "container": _container(),
+        "frequency_governor": frequency_governor(),
+        "numa_nodes": numa_nodes(),
+        "clock_source": _text("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        or "unknown: the system does not say",
+        **cgroup_limits(),
+        "aio_max_nr": _integer("/proc/sys/fs/aio-max-nr", "the system has no fs.aio-max-nr"),
+        "io_uring": _io_uring(),
+        "engines": "unknown: fio was not asked" if fio_version is None else fio_engines(),
     }
 
 
-# What may change between two runs without making them incomparable.
-_FREE_TO_DIFFER = frozenset({"kvbench", "python", "load_1m", "host"})
+# What may change between two runs without making them incomparable; a pod's host name changes with every start. The
+# last ones are facts of a tier.
+_FREE_TO_DIFFER = frozenset({"kvbench", "python", "load_1m", "host", "path", "free_bytes"})
 
 
 def differences(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    """``(name, in a, in b)`` of every environment value that differs and can change a measurement."""
+    """``(name, in a, in b)`` of every value of two environments, or of a tier's facts, that can change a measurement.
+
+    A value that one of them does not know, or did not record, differs: what is not known is not the same.
+    """
     names = [name for name in dict.fromkeys([*a, *b]) if name not in _FREE_TO_DIFFER]
-    return [(name, str(a.get(name)), str(b.get(name))) for name in names if a.get(name) != b.get(name)]
+    return [(name, _shown(a, name), _shown(b, name)) for name in names if _shown(a, name) != _shown(b, name)]
+
+
+def _shown(environment: Mapping[str, object], name: str) -> str:
+    return str(environment[name]) if name in environment else "not recorded"
+
+
+def virtualisation(root: Path = Path("/")) -> str:
+    """The hypervisor by name, "virtual" when the processor only says that there is one, or "none seen"."""
+    kind = _text(root / "sys/hypervisor/type")
+    product = " ".join(
+        filter(None, (_text(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")))
+    )
+    flags = re.search(r"^flags\s*:.*\bhypervisor\b", _text(root / "proc/cpuinfo") or "", re.MULTILINE)
+    if kind is not None:
+        return kind
+    if flags:
+        return f"virtual ({product or 'the hypervisor is not named'})"
+    if not (root / "proc/cpuinfo").exists():
+        return "unknown: the system has no /proc/cpuinfo"
+    return "none seen"
+
+
+def frequency_governor(root: Path = Path("/")) -> str:
+    """The CPU frequency governor, all of them where processors differ."""
+    found = {_text(path) for path in root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")}
+    named = sorted(name for name in found if name)
+    return ", ".join(named) or "unknown: no cpufreq here, as in most virtual machines"
+
+
+def numa_nodes(root: Path = Path("/")) -> int | str:
+    """Number of NUMA nodes."""
+    found = len(list(root.glob("sys/devices/system/node/node[0-9]*")))
+    return found or "unknown: the system shows no NUMA nodes"
+
+
+def cgroup_limits(root: Path = Path("/")) -> dict[str, str | int | float | None]:
+    """Memory, CPU and I/O limits of this process's control group (version 2, or the version 1 controllers)."""
+    group = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup") or "", re.MULTILINE)
+    folder = root / "sys/fs/cgroup" / (group[1] if group else "")
+    if not (folder / "cgroup.controllers").exists():
+        folder = root / "sys/fs/cgroup"
+    if (folder / "cgroup.controllers").exists():
+        return {
+            "cgroup_memory_bytes": _limit(_text(folder / "memory.max")),
+            "cgroup_cpus": _quota((_text(folder / "cpu.max") or "").split()),
+            "cgroup_io": _text(folder / "io.max") or "no limit seen",
+        }
+    cpu, memory = (_old_group(root, controller) for controller in ("cpu", "memory"))
+    period = [_text(cpu / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    return {
+        "cgroup_memory_bytes": _limit(_text(memory / "memory.limit_in_bytes")),
+        "cgroup_cpus": _quota([text for text in period if text is not None]),
+        "cgroup_io": "unknown: this system has no cgroup version 2",
+    }
+
+
+def _old_group(root: Path, controller: str) -> Path:
+    """This process's folder of a cgroup version 1 controller; in a container its own group is mounted as the root."""
+    own = re.search(rf"^\d+:(?:[^:]*,)?{controller}(?:,[^:]*)?:/(.*)$", _text(root / "proc/self/cgroup") or "", re.M)
+    top = root / "sys/fs/cgroup" / controller
+    return top / own[1] if own and (top / own[1]).is_dir() else top
+
+
+def _limit(text: str | None) -> int | str:
+    # Version 1 has no "max": it writes the largest number of pages that fits.
+    if text is None:
+        return "no limit seen"
+    return int(text) if text.isdecimal() and int(text) < 1 << 62 else "no limit"
+
+
+def _quota(fields: list[str]) -> float | str:
+    if len(fields) != 2 or not fields[1].isdecimal() or int(fields[1]) == 0:
+        return "no limit seen"
+    return round(int(fields[0]) / int(fields[1]), 2) if fields[0].isdecimal() else "no limit"
+
+
+def _io_uring() -> str:
+    """Whether the kernel lets processes use io_uring (kernel.io_uring_disabled, Linux 6.6 and later)."""
+    said = {"0": "allowed", "1": "for privileged processes only", "2": "disabled"}
+    text = _text("/proc/sys/kernel/io_uring_disabled")
+    # A container's seccomp profile may still forbid it (moby/moby#46762); only a job can tell.
+    return said.get(text or "", "unknown: the kernel has no such setting")
+
+
+def fio_engines() -> str:
+    """fio's I/O engines, as it lists them itself."""
+    program = shutil.which("fio")
+    if program is None:
+        return "unknown: fio is not on PATH"
+    try:
+        answer = subprocess.run(
+            [program, "--enghelp"], capture_output=True, text=True, errors="replace", timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown: fio --enghelp does not run ({error})"
+    names = [line.strip() for line in answer.stdout.splitlines() if line[:1].isspace() and line.strip()]
+    return ", ".join(names) or "unknown: fio --enghelp lists none"
+
+
+def _integer(path: str, why_not: str) -> int | str:
+    text = _text(path)
+    return int(text) if text is not None and text.isdecimal() else f"unknown: {why_not}"
+
+
+def _text(path: str | Path) -> str | None:
+    try:
+        return Path(path).read_text(errors="replace").strip() or None
+    except OSError:
+        return None
 
 
 def memory_bytes() -> int | None:
@@ -133,9 +261,9 @@ def _cpu_name() -> str | None:
     return platform.processor() or None
 
 
-def _container() -> str | None:
+def _container() -> str:
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return "container"
-    return None
+    return "none seen"

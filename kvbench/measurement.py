@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES, Access, JobSettings
+from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES, Access, DeviceUse, JobSettings
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.plan import Point
 from kvbench.results import Use, write_atomically
-from kvbench.tiers import directory
-from kvbench.tiers.directory import DirectoryTier
+from kvbench.tiers import target as tiers
+from kvbench.tiers.device_tier import DeviceTier
+from kvbench.tiers.target import Tier
 from kvbench.units import format_bytes
 
 MEASUREMENT_NAME = "measurement.json"
@@ -25,25 +26,33 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TierPlan:
-    """One tier of the run: its name, the target as the user gave it, and how it is measured."""
+    """One tier of the run: its name, the target as the user gave it, and how it is measured.
+
+    ``limit_bytes_per_s`` is what the user says that the link or the volume allows.
+    """
 
     name: str
     target: str
     settings: JobSettings
+    limit_bytes_per_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Everything that a run needs to know, and nothing that it finds out."""
+    """Everything that a run needs to know, and nothing that it finds out.
+
+    ``before_read`` is the user's command, in words, to run before every round that reads.
+    """
 
     tiers: tuple[TierPlan, ...]
     uses: tuple[Use, ...]
     points: tuple[Point, ...]
     repeats: int = 1
+    before_read: tuple[str, ...] = ()
 
 
 def plan_tier(
-    tier: DirectoryTier,
+    tier: Tier,
     target: str,
     numjobs: Sequence[int],
     io_bytes: Sequence[int],
@@ -60,7 +69,7 @@ def plan_tier(
     if published:
         file_bytes = PUBLISHED_FILE_BYTES if dataset_bytes is None else dataset_bytes // files
     else:
-        wanted = directory.default_dataset_bytes(tier) if dataset_bytes is None else dataset_bytes
+        wanted = tiers.default_dataset_bytes(tier) if dataset_bytes is None else dataset_bytes
         file_bytes = wanted // files // _MIB * _MIB
     largest = max(io_bytes)
     if file_bytes < largest:
@@ -78,8 +87,20 @@ def plan_tier(
         published=published,
         auto=runtime_s is None and not published,
         precision=precision,
+        device=_device_use(tier),
     )
     return TierPlan(tier.name, target, settings)
+
+
+def writes_of(measurement: Measurement, name: str) -> bool:
+    """Whether any point of the tier writes."""
+    return any(point.mix != "read" for point in measurement.points if point.tier == name)
+
+
+def _device_use(tier: Tier) -> DeviceUse | None:
+    if not isinstance(tier, DeviceTier):
+        return None
+    return "write" if tier.writable else "read"
 
 
 def save(measurement: Measurement, run_dir: Path) -> None:

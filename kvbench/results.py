@@ -25,6 +25,7 @@ Mix = Literal["read", "write", "mixed"]
 Status = Literal["ok", "failed", "skipped", "interrupted"]
 LatencySource = Literal["lat", "clat"]
 CacheState = Literal["cold", "cached", "unknown"]
+Access = Literal["random", "sequential"]
 Value = str | int | float | bool | None
 
 
@@ -90,6 +91,27 @@ class Conditions:
     failed_ios: int | None = None
     load_1m: float | None = None
     cpu_steal_percent: float | None = None
+    submission_ns: float | None = None
+    access: Access | None = None
+    objects_written: bool | None = None
+    limit_bytes_per_s: int | None = None
+    limit_source: str | None = None
+    limit_asked: bool = False
+    paced: str | None = None
+    unwritten_bytes: int | None = None
+    backing_filesystem: str | None = None
+    cache_drop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookRun:
+    """One run of a command of the user's: its exit code (None when it did not end by itself) and its last output."""
+
+    command: str
+    exit_code: int | None
+    seconds: float
+    output_tail: str
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +150,7 @@ class PointResult:
     conditions: Conditions = Conditions()
     rounds: tuple[Round, ...] = ()
     series: str | None = None
+    before_read: tuple[HookRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +163,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A model and the I/O that its connector makes: ``units_per_block`` units of ``io_bytes`` per ``block_tokens``."""
+    """A model and the I/O that its connector makes: ``units_per_block`` units of ``io_bytes`` per ``block_tokens``.
+
+    ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
+    """
 
     model: str
     tp: int
@@ -151,6 +177,13 @@ class Use:
     block_tokens: int
     units_per_block: int = 1
     parallelism_per_request: int = 16
+    windowed_units: int = 0
+    window_units: int = 0
+
+    def units(self, tokens: int) -> int:
+        """Units that a restore of ``tokens`` tokens reads."""
+        blocks = -(-tokens // self.block_tokens)
+        return blocks * self.units_per_block + min(blocks * self.windowed_units, self.window_units)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,14 @@ from kvbench.drivers import Driver, RoundInterrupted, Site
 from kvbench.drivers.fio.driver import SERIES_NAME, FioDriver, unmeasured
 from kvbench.drivers.fio.run import OUTPUT_NAME, Fio
 from kvbench.errors import Interrupted, MeasurementError, TierError
-from kvbench.measurement import Measurement, TierPlan
+from kvbench.measurement import Measurement, TierPlan, writes_of
 from kvbench.plan import Point, slug
-from kvbench.results import Observation, PointResult, Round, RunResult
+from kvbench.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
 from kvbench.rounds import Decided, next_round_s, pool
-from kvbench.tiers import directory
-from kvbench.tiers.directory import DirectoryTier
+from kvbench.tiers import target
+from kvbench.tiers.before_read import run_before_read
+from kvbench.tiers.limits import limit_facts, limit_of
+from kvbench.tiers.target import Tier
 
 POINTS_FOLDER = "points"
 ROUNDS_NAME = "rounds.json"
@@ -61,17 +63,20 @@ def run(
     fio: Fio,
     progress: Progress | None = None,
     decided: Decided | None = None,
+    allow_destroy: Sequence[str] = (),
 ) -> RunResult:
     """The run with every point of ``measurement`` that ``result`` does not hold as ok yet; saved after each point.
 
     Raises TierError before anything is measured when a tier cannot be used, and Interrupted on SIGINT, SIGTERM or
     SIGHUP after the point at hand is stopped and saved. A point that fails is saved with its reason; the run goes on.
-    ``decided`` may end a point early (see StopRule).
+    ``decided`` may end a point early (see StopRule). ``allow_destroy`` names the block devices that may be written.
     """
     progress = progress or Silent()
     with _interruptible():
-        tiers = {plan.name: directory.inspect(plan.name, plan.target) for plan in measurement.tiers}
-        result = replace(result, tiers={name: tier.facts() for name, tier in tiers.items()})
+        tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
+        _require_consent(measurement, tiers, allow_destroy)
+        limits = {plan.name: limit_of(tiers[plan.name].mount, plan.limit_bytes_per_s) for plan in measurement.tiers}
+        result = replace(result, tiers={name: tier.facts() | limit_facts(limits[name]) for name, tier in tiers.items()})
         _require_aio_slots(measurement)
         driver = FioDriver(fio, progress.rate)
         session = _Session(measurement, run_dir, driver, progress, decided, result)
@@ -120,16 +125,16 @@ class _Session:
             left += [(repeat, by_kind[kind, name]) for kind in kinds for name in order if (kind, name) in by_kind]
         return [(repeat, point) for repeat, point in left if self._repeats_done(point) < repeat]
 
-    def prepare(self, plan: TierPlan, tier: DirectoryTier) -> None:
+    def prepare(self, plan: TierPlan, tier: Tier) -> None:
         """Check rights, space, O_DIRECT and the job files of a tier before any tier is measured."""
-        directory.require_space(tier, plan.settings.dataset_bytes)
+        target.require_space(tier, plan.settings.dataset_bytes)
         points = self._points_left(plan)
-        with directory.workspace(tier) as space:
-            directory.require_direct_io(tier, space, sorted({point.io_bytes for point in points}))
+        with target.workspace(tier, self.run_dir) as space:
+            target.require_direct_io(tier, space, sorted({point.io_bytes for point in points}))
             site = Site(tier, space, plan.settings)
             self.driver.check(points, site, self.run_dir / f"{slug(plan.name)}.fio")
 
-    def measure(self, plans: Sequence[TierPlan], tiers: Mapping[str, DirectoryTier]) -> None:
+    def measure(self, plans: Sequence[TierPlan], tiers: Mapping[str, Tier]) -> None:
         """Lay the data out on these tiers and measure their points; a tier that cannot be laid out is skipped."""
         with ExitStack() as stack:
             sites = {}
@@ -141,10 +146,10 @@ class _Session:
                 self.progress.measuring(self._number(point), len(self.measurement.points), point)
                 self._measure_point(point, repeat, sites[point.tier])
 
-    def _lay_out(self, plan: TierPlan, tier: DirectoryTier, stack: ExitStack) -> Site | None:
+    def _lay_out(self, plan: TierPlan, tier: Tier, stack: ExitStack) -> Site | None:
         """The tier's site with its data in place, or None after its points were skipped with the reason."""
         try:
-            site = Site(tier, stack.enter_context(directory.workspace(tier)), plan.settings)
+            site = Site(tier, stack.enter_context(target.workspace(tier, self.run_dir)), plan.settings)
             self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
             self.driver.lay_out(site, self._folder(f"{slug(plan.name)}-layout"))
         except (MeasurementError, TierError) as error:
@@ -160,19 +165,38 @@ class _Session:
         try:
             while (runtime_s := next_round_s(site.settings.stop_rule, rounds, self.decided)) is not None:
                 folder = self._round_folder(point, site, len(earlier) + len(rounds) + 1)
-                rounds.append(_of_repeat(self.driver.measure(point, site, folder, runtime_s), repeat))
+                rounds.append(_of_repeat(self._round(point, site, folder, runtime_s), repeat))
         except RoundInterrupted as error:
             rounds.append(_of_repeat(error.partial, repeat))
             self._keep(point, [*earlier, *rounds], interrupted=True)
             raise
         self._keep(point, [*earlier, *rounds])
 
+    def _round(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """One round, after the user's --before-read when it reads; a command that fails fails the round."""
+        command = () if point.mix == "write" else self.measurement.before_read
+        if not command:
+            return self.driver.measure(point, site, folder, runtime_s)
+        try:
+            hook = run_before_read(command, folder)
+        except Interrupted as error:
+            partial = unmeasured(point, "interrupted", "stopped while --before-read ran")
+            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+        if hook.failure is not None:
+            return _after(hook, Observation(unmeasured(point, "failed", hook.failure), {}))
+        return _after(hook, self.driver.measure(point, site, folder, runtime_s))
+
     def _keep(self, point: Point, rounds: Sequence[Observation], *, interrupted: bool = False) -> None:
         """Pool, judge and save the rounds of a point."""
         pooled = pool(rounds)
         folder = f"{POINTS_FOLDER}/{point.id}"
         in_rounds = (self.run_dir / folder / "round-1").is_dir()
-        kept = replace(pooled.point, source=folder if in_rounds else f"{folder}/{OUTPUT_NAME}")
+        kept = replace(
+            pooled.point,
+            source=folder if in_rounds else f"{folder}/{OUTPUT_NAME}",
+            before_read=tuple(hook for item in rounds for hook in item.point.before_read),
+            conditions=self._limited(pooled.point),
+        )
         if interrupted:
             kept = replace(kept, status="interrupted", reason=rounds[-1].point.reason or "stopped before its time")
         if pooled.histograms:
@@ -185,6 +209,17 @@ class _Session:
         self.result = self.result.with_point(judge(kept))
         results.save(self.result, self.run_dir)
         self.progress.measured(judge(kept))
+
+    def _limited(self, point: PointResult) -> Conditions:
+        """The point's conditions with what its tier's link allows, as the tier's facts name it."""
+        facts = self.result.tiers.get(point.tier, {})
+        rate = facts.get("limit_bytes_per_s")
+        if not isinstance(rate, int):
+            return point.conditions
+        source = str(facts.get("limit_source"))
+        return replace(
+            point.conditions, limit_bytes_per_s=rate, limit_source=source, limit_asked=facts.get("limit_asked") is True
+        )
 
     def _earlier_rounds(self, point: Point) -> list[Observation]:
         path = self.run_dir / POINTS_FOLDER / point.id / ROUNDS_NAME
@@ -231,6 +266,18 @@ class _Session:
 
 def _of_repeat(item: Observation, repeat: int) -> Observation:
     return replace(item, point=replace(item.point, rounds=(Round(repeat, item.point.runtime_s or 0.0),)))
+
+
+def _after(hook: HookRun, item: Observation) -> Observation:
+    return replace(item, point=replace(item.point, before_read=(hook,)))
+
+
+def _require_consent(measurement: Measurement, tiers: Mapping[str, Tier], allow_destroy: Sequence[str]) -> None:
+    """TierError unless every device that this run writes is named; a resumed run has to name it again."""
+    writes = {
+        plan.name: plan.settings.device == "write" or writes_of(measurement, plan.name) for plan in measurement.tiers
+    }
+    target.require_consent([(tiers[name], writes[name]) for name in writes], allow_destroy)
 
 
 def _require_aio_slots(measurement: Measurement) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
 from kvbench.results import PointResult, Round, Value
-from tests.factories import conditions, direction, latency, mixed_point, point
+from tests.factories import GPT_OSS_BLOCK, conditions, direction, latency, mixed_point, point
 
 GIB = 1 << 30
 CLEAN = point()
 NO_LATENCY = direction(latency_ns=None)
+UNPROVEN = {"filesystem": "ceph", "device_read_bytes": None, "cached_fraction": None}
+SAME_BLOCK = direction(3000, 100, 1000, latency_ns=latency(10e6))
 
 # For each check: a point that triggers it, the caveat's code, its exact values, and a near miss that stays silent.
 CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
@@ -52,19 +54,65 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         "reads-not-from-device", {"read_bytes": 1_000_000, "device_read_bytes": 899_999},
         point(read=direction(1000, 100, 1000), conditions=conditions(device_read_bytes=900_000)),
     ),
+    "unwritten": (
+        point(conditions=conditions(unwritten_bytes=4096)), "unwritten-data",
+        {"unwritten_bytes": 4096, "dataset_bytes": 64 * GIB}, point(conditions=conditions(unwritten_bytes=0)),
+    ),
     "cache_unknown": (
         point(conditions=conditions(filesystem="ceph", device_read_bytes=None, cached_fraction=None)),
         "cache-state-unknown", {"filesystem": "ceph"},
         point(conditions=conditions(filesystem=None, device_read_bytes=None, cached_fraction=None)),
+    ),
+    "ceph_fuse": (
+        point(conditions=conditions(filesystem="fuse.ceph-fuse")), "ceph-fuse",
+        {"request_bytes": 131072, "io_bytes": CLEAN.io_bytes}, point(conditions=conditions(filesystem="ceph")),
+    ),
+    "small_data_set": (
+        point(conditions=conditions(**UNPROVEN, dataset_bytes=32 * GIB)), "fits-memory",
+        {"dataset_bytes": 32 * GIB, "memory_bytes": 32 * GIB},
+        point(conditions=conditions(dataset_bytes=32 * GIB)),
+    ),
+    "unproven_objects": (
+        point(conditions=conditions(objects_written=False)), "objects-not-proven", {"read_ios": 6000},
+        point(conditions=conditions(objects_written=True)),
+    ),
+    "hot_object": (
+        point(read=SAME_BLOCK, io_bytes=1000, numjobs=2, conditions=conditions(dataset_bytes=2000, ioengine="http")),
+        "hot-object", {"re_read_factor": 1500.0, "distinct_blocks": 2, "dataset_bytes": 2000},
+        point(read=direction(2, 100, 1000), io_bytes=1000, conditions=conditions(dataset_bytes=1000)),
     ),
     "rereads": (
         point(read=direction(3000, 100, 1 << 20), conditions=conditions(dataset_bytes=1000 << 20)), "re-read",
         {"re_read_factor": 3.0, "dataset_bytes": 1000 << 20, "memory_bytes": 32 * GIB},
         point(read=direction(2000, 100, 1 << 20), conditions=conditions(dataset_bytes=1000 << 20)),
     ),
+    "sequential": (
+        point(conditions=conditions(access="sequential")), "sequential", {"access": "sequential"},
+        point(conditions=conditions(access="random")),
+    ),
+    "line_rate": (
+        point(read=direction(6000, 100, 1000),
+              conditions=conditions(limit_bytes_per_s=99_000, limit_source="--limit", limit_asked=True)),
+        "line-rate", {"direction": "read", "bytes_per_s": 100_000, "limit_bytes_per_s": 99_000},
+        point(read=direction(6000, 100, 1000),
+              conditions=conditions(limit_bytes_per_s=99_100, limit_source="--limit", limit_asked=True)),
+    ),
+    "above_link": (
+        point(read=direction(6000, 100, 1000), conditions=conditions(limit_bytes_per_s=99_000, limit_source="eth0")),
+        "above-link", {"direction": "read", "bytes_per_s": 100_000, "limit_bytes_per_s": 99_000},
+        point(read=direction(6000, 100, 1000), conditions=conditions(limit_bytes_per_s=99_100, limit_source="eth0")),
+    ),
+    "too_fast": (
+        point(read=direction(latency_ns=latency(10e6, p50=1999))), "too-fast",
+        {"direction": "read", "p50_ns": 1999, "io_bytes": GPT_OSS_BLOCK},
+        point(read=direction(latency_ns=latency(10e6, p50=12_000))),
+    ),
     "littles_law": (
         point(read=direction(6000, 100, latency_ns=latency(10.6e6))), "littles-law",
         {"in_flight": 1.06, "expected": 1}, point(read=direction(6000, 100, latency_ns=latency(10.5e6))),
+    ),
+    "paced": (
+        point(conditions=conditions(paced="rate_iops=50")), "paced", {"option": "rate_iops=50"}, CLEAN
     ),
     "wrong_mix": (
         mixed_point(5000, 5000), "wrong-mix", {"read_percent": 50.0, "rwmixread": 75}, mixed_point(7320, 2680)
@@ -77,7 +125,8 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         mixed_point(3000, 999), "few-samples", {"write_ios": 999, "needed": 1000}, mixed_point(3000, 1000)
     ),
     "completion_latency_only": (
-        point(latency_source="clat"), "completion-latency", {"ioengine": "libaio"},
+        point(latency_source="clat", conditions=conditions(submission_ns=7e3)), "completion-latency",
+        {"ioengine": "libaio", "submission_ns": 7e3},
         point(latency_source="clat", conditions=conditions(ioengine="psync")),
     ),
     "no_latency": (point(read=NO_LATENCY), "no-latency", {}, point(read=None)),
@@ -123,6 +172,37 @@ def test_littles_law_adds_both_directions() -> None:
     assert [caveat.code for caveat in judge(half).warnings] == ["no-latency"]
 
 
+def test_a_capped_queue_keeps_one_operation_in_flight() -> None:
+    """axboe/fio#1388: iodepth=64 with psync is depth 1, whatever was asked for."""
+    capped = judge(point(conditions=conditions(iodepth=64, iodepth_reached=False, ioengine="psync")))
+    assert [caveat.code for caveat in capped.warnings] == ["queue-depth"]
+
+
+def test_blocking_submission_is_no_idle_job() -> None:
+    """libaio on ceph-fuse: clat 9 us, the other 99 ms are spent in io_submit (fio 3.33)."""
+    read = direction(6000, 100, latency_ns=latency(9e3))
+    seen = judge(point(read=read, latency_source="clat", conditions=conditions(submission_ns=9.99e6)))
+    assert [caveat.code for caveat in seen.warnings] == ["too-fast", "completion-latency"]
+    assert voiding(seen) == ["too-fast"]
+
+
+def test_without_submission_clat_is_the_latency() -> None:
+    assert judge(point(latency_source="clat", conditions=conditions(submission_ns=0.0))).warnings == ()
+
+
+def test_one_block_for_each_job_is_neither_re_read_nor_sequential() -> None:
+    seen = conditions(dataset_bytes=1000, access="sequential", memory_bytes=None)
+    codes = [caveat.code for caveat in judge(point(read=SAME_BLOCK, io_bytes=1000, conditions=seen)).warnings]
+    assert codes == ["hot-object"]
+
+
+def test_an_overlay_on_tmpfs_is_memory() -> None:
+    seen = judge(point(conditions=conditions(filesystem="overlay", backing_filesystem="tmpfs")))
+    assert [caveat.code for caveat in seen.warnings] == ["memory-filesystem"]
+    assert "overlay on tmpfs" in seen.warnings[0].message
+    assert seen.conditions.cache_state == "cached"
+
+
 def test_the_impossible_published_row_is_caught() -> None:
     """Qwen3-8B on NVMe: 16 jobs at 2,768 operations/s must take 5.78 ms on average, 1.4 ms was printed as p50."""
     read = direction(2768 * 60, 2768.0, 2_359_296, latency_ns=latency(1.4e6))
@@ -137,6 +217,13 @@ def test_rereads_need_a_data_set_that_could_be_cached() -> None:
     unknown = judge(point(read=read, conditions=conditions(dataset_bytes=1000 << 20, memory_bytes=None)))
     assert "may fit into memory" in unknown.warnings[0].message
     assert unknown.warnings[0].values["memory_bytes"] is None
+
+
+@pytest.mark.parametrize("filesystem", ["ceph", "nfs4", "fuse.sshfs"])
+def test_memory_of_this_host_says_nothing_about_a_server(filesystem: str) -> None:
+    seen = conditions(filesystem=filesystem, dataset_bytes=1000 << 20, memory_bytes=1 << 20)
+    (caveat,) = judge(point(read=direction(3000, 100, 1 << 20), conditions=seen)).warnings
+    assert (caveat.code, caveat.values["memory_bytes"]) == ("re-read", None)
 
 
 def test_small_mixes_may_stray_by_chance() -> None:
@@ -179,7 +266,10 @@ def test_a_clean_point_has_none() -> None:
 
 
 def test_voiding_names_only_codes_that_forbid_a_verdict() -> None:
-    known = {code for _, code, _, _ in CASES.values()} | {"block-size"}  # the importer's own
+    known = {code for _, code, _, _ in CASES.values()} | {
+        "block-size",
+        "idle-jobs",
+    }  # the importer's, and the other half
     assert known >= VOIDING
     doubted = point(warnings=judge(point(runtime_s=1.0, conditions=conditions(direct=False))).warnings)
     assert [caveat.code for caveat in doubted.warnings] == ["short-runtime", "buffered"]

@@ -20,5 +20,6 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "diff": "diff:diff",
         "report": "report:report",
         "gate": "gate:gate",
+        "doctor": "doctor:doctor",
     }
 )

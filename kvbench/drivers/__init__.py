@@ -11,14 +11,15 @@ from kvbench.drivers.fio.job import JobSettings
 from kvbench.errors import Interrupted
 from kvbench.plan import Point
 from kvbench.results import Observation
-from kvbench.tiers.directory import DirectoryTier, Workspace
+from kvbench.tiers.directory import Workspace
+from kvbench.tiers.target import Tier
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """Where a driver works: the tier, this run's sub-directory on it, and how it is to be measured."""
 
-    tier: DirectoryTier
+    tier: Tier
     space: Workspace
     settings: JobSettings
 

@@ -1,57 +1,54 @@
-"""fio's JSON and json+ output, read leniently into neutral jobs (fio 3.0 and later).
+"""fio's JSON and json+ output of every version from 2.1 on, read leniently into neutral jobs.
 
-Only this module knows fio's spelling: ``bw`` is KiB/s and ``bw_bytes`` bytes/s, percentile keys are strings, directions
-without I/O are zeros in old versions and empty in new ones, and other text may stand before the JSON.
+Only the modules ``fio*`` of this folder know fio's spelling. Numbers that contradict each other fail their job with the
+reason (``FioJob.problem``); a file that is damaged as a whole is an InputFileError.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from kvbench.errors import InputFileError
-from kvbench.histogram import Histogram
-from kvbench.results import LatencySource
+from kvbench.formats import fio_text
+from kvbench.formats.fio_numbers import Contradiction, FioDirection, FioLatency, direction, version_of
+from kvbench.formats.fio_schema import Document, Entry, Side
+
+__all__ = [
+    "FioDirection",
+    "FioJob",
+    "FioLatency",
+    "FioOutput",
+    "decode",
+    "documents",
+    "parse",
+    "redact",
+    "redact_json",
+]
+
+decode = fio_text.decode
 
 # Credentials, and the names of hosts that a result handed to others should not carry.
 _SECRET = re.compile(r"key|secret|token|pass|http_user|http_host|hostname", re.IGNORECASE)
+_IN_URI = re.compile(r"://[^/@\s]*@")
 _TERMINATED = re.compile(r"^fio: terminating on signal", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class FioLatency:
-    """Latency of one direction as fio gave it: ``histogram`` with json+, else only fio's own ``percentiles_ns``."""
-
-    source: LatencySource
-    samples: int
-    mean_ns: float | None
-    min_ns: int | None
-    max_ns: int | None
-    histogram: Histogram | None
-    percentiles_ns: dict[float, int]
-
-
-@dataclass(frozen=True, slots=True)
-class FioDirection:
-    """What one direction of one job did."""
-
-    ios: int
-    bytes: int
-    iops: float
-    bytes_per_s: float
-    runtime_s: float
-    latency: FioLatency | None
+# fio's own sum over all servers; absent with one entry or several sections (axboe/fio#1881), wrong in 3.36 (#1918).
+ALL_CLIENTS = "All clients"
 
 
 @dataclass(frozen=True, slots=True)
 class FioJob:
-    """One entry of fio's ``jobs``: its name, merged options (secrets removed), error and both directions."""
+    """One entry of fio's ``jobs``: its name, merged options (secrets removed), error and both directions.
+
+    ``host`` is the server that ran it in client mode. ``options_known`` is False where the version does not write them
+    (before 2.3, and some client results), so that no default may be assumed. ``problem`` says why the numbers cannot be
+    used; ``mixed`` holds reads and writes together with unified_rw_reporting.
+    """
 
     name: str
     group: int
@@ -62,13 +59,20 @@ class FioJob:
     read: FioDirection | None
     write: FioDirection | None
     unified: bool = False
+    host: str | None = None
+    options_known: bool = True
+    job_runtime_s: float | None = None
+    problem: str | None = None
+    mixed: FioDirection | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FioOutput:
     """One fio run: version, jobs and the foreign text before the JSON.
 
-    ``interrupted`` says that a signal ended it early, ``cut_off`` that a later document of the same file is incomplete.
+    ``interrupted`` says that a signal ended it early, ``cut_off`` that a later document of the same file is incomplete,
+    ``earlier_runs`` how many other runs of the same jobs the file holds. ``disk_reads`` is what ``disk_util`` counted:
+    whether any device was read, None when fio did not say.
     """
 
     version: str
@@ -76,69 +80,9 @@ class FioOutput:
     preamble: str
     interrupted: bool
     cut_off: bool = False
-
-
-class _Foreign(BaseModel):
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
-
-
-def _finite_or_none(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _finite_items(value: Any) -> Any:
-    """A mapping without its items that are not finite numbers; percentile keys are numbers written as text."""
-    if not isinstance(value, dict):
-        return value
-    return {key: item for key, item in value.items() if _finite_or_none(item) is not None and _is_number(key)}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-Number = Annotated[float | None, BeforeValidator(_finite_or_none)]
-
-
-class _Latency(_Foreign):
-    min: Number = None
-    max: Number = None
-    mean: Number = None
-    samples: int | None = Field(None, alias="N")
-    percentile: Annotated[dict[float, float], BeforeValidator(_finite_items)] = {}
-    bins: dict[int, int] = {}
-
-
-class _Direction(_Foreign):
-    io_bytes: int = 0
-    total_ios: int = 0
-    iops: Number = None
-    bw_bytes: Number = None
-    bw: Number = None
-    runtime: Number = None
-    lat_ns: _Latency | None = None
-    clat_ns: _Latency | None = None
-
-
-class _Job(_Foreign):
-    jobname: str
-    groupid: int = 0
-    error: int = 0
-    job_runtime: float | None = None
-    options: dict[str, Any] = Field({}, alias="job options")
-    iodepth_level: dict[str, float] = {}
-    read: _Direction | None = None
-    write: _Direction | None = None
-    mixed: _Direction | None = None
-
-
-class _Document(_Foreign):
-    version: str = Field(alias="fio version")
-    options: dict[str, Any] = Field({}, alias="global options")
-    jobs: list[_Job]
+    total: FioJob | None = None
+    earlier_runs: int = 0
+    disk_reads: bool | None = None
 
 
 def parse(text: str, name: str) -> FioOutput:
@@ -146,127 +90,177 @@ def parse(text: str, name: str) -> FioOutput:
 
     With --status-interval fio writes several cumulative documents; the last one is the result (axboe/fio#672).
     """
-    found = _documents(text)
+    outputs = parse_all(text, name)
+    return outputs[-1]
+
+
+def parse_all(text: str, name: str) -> tuple[FioOutput, ...]:
+    """Every fio run in ``text``, each as its last complete document; InputFileError when there is none."""
+    found = fio_text.find(text)
     if not found.documents:
-        raise InputFileError(f"{name} holds no complete fio JSON; {_cause(text)}")
-    try:
-        document = _Document.model_validate(found.documents[-1])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputFileError(
-            f"{name} is not fio output that kvbench reads ({where}: {first['msg']}); "
-            "make it with fio --output-format=json+."
-        ) from None
-    if re.match(r"fio-[12]\.", document.version):
-        raise InputFileError(f"{name} is from {document.version}; kvbench reads fio 3.0 and later. Measure again.")
-    if not document.jobs:
-        raise InputFileError(f"{name} holds a fio document without any job; run fio again.")
-    jobs = tuple(_job(job, document.options) for job in document.jobs)
-    return FioOutput(document.version, jobs, found.preamble, bool(_TERMINATED.search(text)), found.cut_off)
+        raise InputFileError(f"{name} holds no complete fio JSON; {fio_text.why_none(text)}")
+    runs = _runs(found.documents)
+    interrupted = bool(_TERMINATED.search(text))
+    return tuple(
+        _output(_validated(run[-1], name), name, found, interrupted, _restarts(run), last=run is runs[-1])
+        for run in runs
+    )
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The last document of every run in ``text``: what ``parse_all`` reads."""
+    return [run[-1] for run in _runs(fio_text.find(text).documents)]
 
 
 def redact(options: Mapping[str, Any]) -> dict[str, str]:
     """``options`` as text, the value of every option named like a secret replaced."""
-    return {key: "<removed>" if _SECRET.search(key) else str(value) for key, value in options.items()}
+    return {key: "<removed>" if _SECRET.search(key) else _without_login(str(value)) for key, value in options.items()}
 
 
 def redact_json(value: Any) -> Any:
     """A copy of fio's raw JSON in which every option named like a secret has lost its value."""
     if isinstance(value, dict):
-        return {
-            key: "<removed>" if isinstance(item, str) and _SECRET.search(key) else redact_json(item)
-            for key, item in value.items()
-        }
+        return {key: "<removed>" if _SECRET.search(key) else redact_json(item) for key, item in value.items()}
     if isinstance(value, list):
         return [redact_json(item) for item in value]
-    return value
+    return _without_login(value) if isinstance(value, str) else value
 
 
-def documents(text: str) -> list[dict[str, Any]]:
-    """Every complete JSON object in ``text`` that fio wrote, in order."""
-    return _documents(text).documents
+def _without_login(text: str) -> str:
+    return _IN_URI.sub("://<removed>@", text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    documents: list[dict[str, Any]]
-    preamble: str
-    cut_off: bool
+def _runs(found: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The documents sorted by run: a later document of one run names at least the jobs of the earlier one."""
+    runs: list[list[dict[str, Any]]] = []
+    for document in found:
+        names = _job_names(document)
+        same = next((run for run in runs if _job_names(run[-1]) <= names), None)
+        if same is None:
+            runs.append([document])
+        else:
+            same.append(document)
+    return runs
 
 
-def _documents(text: str) -> _Found:
-    # strict=False: a tab in a job's description is a bare control character in fio's JSON (fio 3.33).
-    decoder = json.JSONDecoder(strict=False)
-    text = text.lstrip("\ufeff")
-    found: list[dict[str, Any]] = []
-    foreign: list[str] = []
-    position = 0
-    for match in re.finditer(r"^\s*\{", text, re.MULTILINE):
-        if match.start() < position:
-            continue
-        try:
-            value, end = decoder.raw_decode(text, match.end() - 1)
-        except (ValueError, RecursionError):
-            continue
-        if "fio version" in value:
-            foreign.append(text[position : match.start()])
-            found.append(value)
-            position = end
-    return _Found(found, "".join(foreign).strip(), '"fio version"' in text[position:])
+def _job_names(document: dict[str, Any]) -> frozenset[str]:
+    return frozenset(str(entry.get("jobname")) for entry in _entries(document))
 
 
-def _cause(text: str) -> str:
-    if not text.strip():
-        return "it is empty."
-    if text.lstrip("\ufeff \n").startswith("{") or '"fio version"' in text:
-        return "it is cut off or damaged; run fio again."
-    return f"it begins with {text.strip().splitlines()[0][:80]!r}."
+def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
+    entries = document.get("jobs") or document.get("client_stats") or []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
-def _job(job: _Job, global_options: dict[str, Any]) -> FioJob:
-    read, write = _direction(job.read), _direction(job.write)
-    runtimes = [direction.runtime_s for direction in (read, write) if direction is not None]
-    return FioJob(
-        name=job.jobname,
-        group=job.groupid,
-        options=redact(global_options | job.options),
-        error=job.error,
-        runtime_s=max(runtimes, default=0.0),
-        depth_one_percent=job.iodepth_level.get("1"),
-        read=read,
-        write=write,
-        unified=job.mixed is not None and read is None and write is None,
+def _restarts(run: Sequence[dict[str, Any]]) -> int:
+    """How many runs end before the last one: with --status-interval the counts only grow."""
+    counts = [_moved(document) for document in run]
+    return sum(1 for before, after in pairwise(counts) if after < before)
+
+
+def _moved(document: dict[str, Any]) -> float:
+    sides = (entry.get(name) for entry in _entries(document) for name in ("read", "write", "mixed"))
+    counts = (side.get("io_bytes") for side in sides if isinstance(side, dict))
+    return sum(count for count in counts if isinstance(count, int | float))
+
+
+def _validated(document: dict[str, Any], name: str) -> Document:
+    try:
+        return Document.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        said = first["msg"].removeprefix("Value error, ")
+        raise InputFileError(
+            f"{name} is not fio output that kvbench reads ({where}: {said}); make it with fio --output-format=json+."
+        ) from None
+
+
+def _output(
+    document: Document, name: str, found: fio_text.Found, interrupted: bool, restarts: int, *, last: bool
+) -> FioOutput:
+    version = version_of(document.version)
+    if version is not None and version < (2, 0):
+        raise InputFileError(f"{name} is from {document.version}; kvbench reads fio 2.1 and later. Measure again.")
+    entries = document.jobs if document.jobs is not None else document.client_stats
+    if entries is None:
+        raise InputFileError(
+            f"{name} is not fio output that kvbench reads (jobs: Field required); "
+            "make it with fio --output-format=json+."
+        )
+    if not entries:
+        raise InputFileError(f"{name} holds a fio document without any job; run fio again.")
+    jobs = [_job(entry, document.options, version) for entry in entries]
+    # Adding fio's own sum to its parts would count everything twice (axboe/fio#1881, #610).
+    sums = [job for job in jobs if job.name == ALL_CLIENTS and document.jobs is None]
+    parts = [job for job in jobs if job not in sums]
+    return FioOutput(
+        version=document.version,
+        jobs=tuple(parts or sums),
+        preamble=found.preamble,
+        interrupted=interrupted and last,
+        cut_off=found.cut_off and last,
+        total=sums[0] if sums and parts else None,
+        earlier_runs=restarts,
+        disk_reads=_disk_reads(document),
     )
 
 
-def _direction(side: _Direction | None) -> FioDirection | None:
-    if side is None or (side.total_ios == 0 and side.io_bytes == 0):
+def _disk_reads(document: Document) -> bool | None:
+    counted = [disk for disk in document.disk_util if disk.read_ios is not None]
+    return any(disk.read_ios or disk.read_sectors for disk in counted) if counted else None
+
+
+def _job(entry: Entry, sections: Sequence[dict[str, Any]], version: tuple[int, int] | None) -> FioJob:
+    sides: dict[str, FioDirection | None] = {}
+    problem = None
+    for name, side in _named_sides(entry):
+        try:
+            sides[name] = direction(side, version)
+        except Contradiction as error:
+            # A first operation that failed is counted without bytes (fio 3.33); the error says enough.
+            said = f"fio's numbers of the {name} side contradict each other: {error}"
+            problem = problem or (None if entry.error else said)
+            sides[name] = None
+    present = [side for side in sides.values() if side is not None]
+    options = redact(_globals(entry, sections) | (entry.options or {}))
+    return FioJob(
+        name=entry.jobname,
+        group=entry.groupid,
+        options=options,
+        error=entry.error,
+        runtime_s=max((side.runtime_s for side in present), default=0.0),
+        depth_one_percent=entry.iodepth_level.get("1"),
+        read=sides["read"],
+        write=sides["write"],
+        unified=sides["mixed"] is not None and sides["read"] is None and sides["write"] is None,
+        host=_host(entry),
+        options_known=entry.options is not None,
+        job_runtime_s=None if entry.job_runtime is None else entry.job_runtime / 1000,
+        problem=problem,
+        mixed=sides["mixed"],
+    )
+
+
+def _named_sides(entry: Entry) -> Iterable[tuple[str, Side | None]]:
+    return (("read", entry.read), ("write", entry.write), ("mixed", entry.mixed))
+
+
+def _host(entry: Entry) -> str | None:
+    if entry.hostname is None:
         return None
-    runtime_s = (side.runtime or 0) / 1000
-    # ``bw`` is whole KiB/s in every version; bytes came with fio 3.2.
-    bytes_per_s = side.bw_bytes if side.bw_bytes is not None else (side.bw or 0) * 1024
-    iops = side.iops if side.iops is not None else side.total_ios / runtime_s if runtime_s else 0.0
-    return FioDirection(side.total_ios, side.io_bytes, iops, bytes_per_s, runtime_s, _latency(side))
+    return entry.hostname if entry.port is None else f"{entry.hostname}:{entry.port}"
 
 
-def _latency(side: _Direction) -> FioLatency | None:
-    # fio gives lat_ns a mean but no percentiles unless lat_percentiles=1; percentiles are what decides.
-    candidates: tuple[tuple[LatencySource, _Latency | None], ...] = (("lat", side.lat_ns), ("clat", side.clat_ns))
-    for source, values in candidates:
-        if values is None or not (values.percentile or values.bins):
-            continue
-        samples = values.samples if values.samples is not None else side.total_ios
-        if samples == 0:
-            continue
-        histogram = Histogram.from_counts(values.bins)
-        return FioLatency(
-            source=source,
-            samples=samples,
-            mean_ns=values.mean,
-            min_ns=None if values.min is None else round(values.min),
-            max_ns=None if values.max is None else round(values.max),
-            histogram=histogram if histogram.bins else None,
-            percentiles_ns={percent: round(ns) for percent, ns in values.percentile.items()},
-        )
-    return None
+def _globals(entry: Entry, sections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The global options that hold for an entry: those of its own server where there are several."""
+    own = [
+        section
+        for section in sections
+        if entry.hostname is not None
+        and section.get("hostname") == entry.hostname
+        and str(section.get("port", entry.port)) == str(entry.port)
+    ]
+    chosen = own[:1] or [section for section in sections if "hostname" not in section][:1] or list(sections[:1])
+    merged = dict(chosen[0]) if chosen else {}
+    return {key: value for key, value in merged.items() if key not in ("hostname", "port") or entry.hostname is None}

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kvbench.checks import judge
-from kvbench.drivers.fio.point import direction_of, failed_ios, failure_of, histograms_of, latency_source_of
-from kvbench.formats.fio import FioDirection, FioJob, FioLatency, FioOutput
-from kvbench.formats.fio_options import duration_s, is_set, size_bytes
-from kvbench.histogram import merge
+from kvbench.drivers.fio.point import (
+    direction_of,
+    failed_ios,
+    failure_of,
+    histograms_of,
+    latency_source_of,
+    submission_ns_of,
+)
+from kvbench.formats.fio import FioJob, FioOutput
+from kvbench.formats.fio_caveats import notes_of
+from kvbench.formats.fio_merge import merged
+from kvbench.formats.fio_options import (
+    access_of,
+    dataset_bytes,
+    direct_of,
+    duration_s,
+    io_bytes_of,
+    is_set,
+    number,
+    paced_by,
+    reads_were_written,
+)
 from kvbench.plan import slug
-from kvbench.results import Caveat, Conditions, Mix, Observation, PointResult
+from kvbench.results import Caveat, Conditions, Mix, Observation, PointResult, Status
+from kvbench.tiers.limits import Limit
 
 _MIX_OF_RW: dict[str, Mix] = {
     "read": "read",
@@ -22,77 +41,127 @@ _MIX_OF_RW: dict[str, Mix] = {
     "readwrite": "mixed",
     "randrw": "mixed",
 }
-
-_NO_PAGE_CACHE = frozenset(
-    {"http", "null", "rados", "rbd", "nbd", "net", "rdma", "libcufile", "nfs", "io_uring_cmd", "sg"}
-)
+# A run that a signal ended is complete where it had its time (fio 3.33 writes both alike).
+_WHOLE = 0.95
 
 
-def imported_points(output: FioOutput, tier: str, source: str) -> list[Observation]:
-    """One point per fio group and job name, judged; entries of one name (no group_reporting) are merged exactly."""
-    entries: dict[tuple[int, str], list[FioJob]] = {}
-    for job in output.jobs:
-        entries.setdefault((job.group, job.name), []).append(job)
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a point comes from: the file, what it holds in all, and what the tier's link allows."""
+
+    tier: str
+    file: str
+    outputs: tuple[FioOutput, ...]
+    limit: Limit | None
+
+
+def imported_points(
+    outputs: Sequence[FioOutput], tier: str, source: str, limit: Limit | None = None
+) -> list[Observation]:
+    """One point per fio group and job name of every run, judged; entries of one name are merged exactly.
+
+    Processes of several servers merge as well; the servers are numbered, since their names are nobody's business.
+    """
+    origin = _Source(tier, source, tuple(outputs), limit)
     taken: set[str] = set()
     points = []
-    for (_, name), jobs in entries.items():
-        imported = _imported(_merged(jobs), len(jobs), output, tier, source)
-        identity = _unused(f"{slug(tier)}-{slug(name)}", taken)
-        points.append(replace(imported, point=replace(imported.point, id=identity)))
+    for output in outputs:
+        entries: dict[tuple[int, str], list[FioJob]] = {}
+        for job in output.jobs:
+            entries.setdefault((job.group, job.name), []).append(_assigned(job))
+        total = output.total if len(entries) == 1 else None
+        for (_, name), jobs in entries.items():
+            imported = _imported(jobs, output, origin, total)
+            identity = _unused(f"{slug(tier)}-{slug(name)}", taken)
+            points.append(replace(imported, point=replace(imported.point, id=identity)))
     return points
 
 
-def _imported(job: FioJob, entries: int, output: FioOutput, tier: str, source: str) -> Observation:
-    mix = _mix(job)
-    failure = failure_of(job, output.preamble.splitlines())
+def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total: FioJob | None) -> Observation:
+    job = merged(jobs, total)
+    mix = mix_of(job)
     io_bytes, contradiction = _io_bytes(job)
+    status, reason = _status(job, output)
+    hosts = tuple(dict.fromkeys(entry.host for entry in jobs if entry.host is not None))
     point = PointResult(
         id="",
         job=job.name,
-        source=source,
-        tier=tier,
+        source=origin.file,
+        tier=origin.tier,
         driver="fio",
         io_bytes=io_bytes,
         mix=mix,
-        numjobs=max(_number(job, "numjobs", 1) or 1, entries),
+        numjobs=_numjobs(job, jobs, max(1, len(hosts))),
+        clients=tuple(f"client {number}" for number in range(1, len(hosts) + 1)),
         runtime_s=job.runtime_s,
         latency_source=latency_source_of(job),
-        status="failed" if failure else "ok",
-        reason=failure,
+        status=status,
+        reason=reason,
         read=direction_of(job.read),
         write=direction_of(job.write),
-        conditions=_conditions(job, mix),
+        conditions=_conditions(job, mix, output, max(1, len(hosts)), origin),
     )
     judged = judge(point)
-    own = [caveat for caveat in (contradiction, _cut_off(output)) if caveat is not None and not failure]
+    own = [] if status == "failed" else [item for item in (contradiction, *notes_of(output, jobs, job)) if item]
     return Observation(replace(judged, warnings=(*own, *judged.warnings)), histograms_of(job))
 
 
-def _mix(job: FioJob) -> Mix:
-    # Both directions done settles it: a group takes the options of its last section (axboe/fio#2132).
+def _assigned(job: FioJob) -> FioJob:
+    """The job with its numbers under the direction that they belong to.
+
+    With unified_rw_reporting=mixed a job of one direction has hidden nothing: its numbers are that direction's. The
+    reads of a write job with ``verify`` come after its writes, so that nothing was mixed; they are left out.
+    """
+    mix = _MIX_OF_RW.get(_rw(job), "mixed")
+    if mix == "write" and job.write is not None and "verify" in job.options:
+        return replace(job, read=None, runtime_s=job.write.runtime_s)
+    if not job.unified or mix == "mixed":
+        return job
+    read, write = (job.mixed, None) if mix == "read" else (None, job.mixed)
+    return replace(job, unified=False, mixed=None, read=read, write=write)
+
+
+def mix_of(job: FioJob) -> Mix:
+    """What the job did. Both directions done settles it: a group takes its last section's options (axboe/fio#2132)."""
     if job.read is not None and job.write is not None:
         return "mixed"
     if job.read is None and job.write is None:
-        return _MIX_OF_RW.get(job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower(), "read")
+        return _MIX_OF_RW.get(_rw(job), "read")
     return "read" if job.write is None else "write"
+
+
+def _rw(job: FioJob) -> str:
+    return job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower()
+
+
+def _status(job: FioJob, output: FioOutput) -> tuple[Status, str | None]:
+    if failure := failure_of(job, output.preamble.splitlines()):
+        return "failed", failure
+    asked_s = duration_s(job.options.get("runtime"))
+    if output.interrupted and (asked_s is None or job.runtime_s < asked_s * _WHOLE):
+        return "interrupted", "fio was stopped by a signal before this job had its time"
+    return "ok", None
+
+
+def _numjobs(job: FioJob, entries: Sequence[FioJob], hosts: int) -> int:
+    """Jobs in flight: as asked for, as listed, or as their summed runtime shows (several sections in one group)."""
+    together = round(job.job_runtime_s / job.runtime_s) if job.job_runtime_s and job.runtime_s else 0
+    return max((number(job.options, "numjobs", 1) or 1) * hosts, len(entries), together)
 
 
 def _io_bytes(job: FioJob) -> tuple[int, Caveat | None]:
     """Bytes per operation as done; the option only confirms them, since it can be another job's (axboe/fio#2132)."""
     sides = [side for side in (job.read, job.write) if side is not None]
     ios, done = sum(side.ios for side in sides), sum(side.bytes for side in sides)
-    text = job.options.get("bs", job.options.get("blocksize"))
-    asked = size_bytes(text, _kb_base(job))
+    asked = io_bytes_of(job.options)
     if ios == 0:
         return asked or 0, None
     varied = next((f"{name}={job.options[name]}" for name in ("bssplit", "bsrange") if name in job.options), None)
-    if (
-        varied is None
-        and asked is not None
-        and abs(asked * ios - done) <= asked * (failed_ios(job) + max(1, ios // 1000))
-    ):
+    spare = failed_ios(job) + max(1, ios // 1000)
+    if varied is None and asked is not None and abs(asked * ios - done) <= asked * spare:
         return asked, None
     measured = round(done / ios)
+    text = job.options.get("bs", job.options.get("blocksize"))
     if varied is None and text is None:
         return measured, None
     return measured, Caveat(
@@ -103,106 +172,47 @@ def _io_bytes(job: FioJob) -> tuple[int, Caveat | None]:
     )
 
 
-def _cut_off(output: FioOutput) -> Caveat | None:
-    if not output.cut_off:
-        return None
-    return Caveat(
-        "cut-off",
-        "the last document of the file is cut off; these are the counts of the one before",
-        "keep fio's whole output",
-    )
-
-
-def _conditions(job: FioJob, mix: Mix) -> Conditions:
-    options = job.options
-    depth = _number(job, "iodepth", 1)
-    size = size_bytes(options.get("size", options.get("filesize")), _kb_base(job))
-    jobs = 1 if "filename" in options else _number(job, "numjobs", 1) or 1
+def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, origin: _Source) -> Conditions:
+    options, limit = job.options, origin.limit
+    # Without options (fio before 2.3, some client results) a default would be a guess.
+    depth = (number(options, "iodepth", 1) or None) if job.options_known else None
     capped = depth is not None and depth > 1 and job.depth_one_percent is not None and job.depth_one_percent > 99.9
+    jobs = number(options, "numjobs", 1) or 1
+    size = dataset_bytes(options, jobs) if job.options_known else None
     return Conditions(
-        ioengine=options.get("ioengine"),
-        direct=_direct(job),
+        ioengine=options.get("ioengine", "psync" if job.options_known else None),
+        direct=direct_of(options) if job.options_known else None,
         iodepth=depth,
         iodepth_reached=False if capped else None,
-        rwmixread=_number(job, "rwmixread", 50) if mix == "mixed" else None,
+        # A group of readers and writers (axboe/fio#2132) was never asked for a mix.
+        rwmixread=number(options, "rwmixread", 50) if mix == "mixed" and _MIX_OF_RW.get(_rw(job)) == "mixed" else None,
         requested_runtime_s=duration_s(options.get("runtime")) if is_set(options, "time_based") else None,
-        dataset_bytes=None if size is None else size * jobs,
+        dataset_bytes=None if size is None else size * hosts,
         failed_ios=failed_ios(job),
+        device_read_bytes=0 if output.disk_reads is False and job.read is not None else None,
+        submission_ns=submission_ns_of(job),
+        access=access_of(options) if job.options_known else None,
+        paced=paced_by(options),
+        objects_written=None if job.read is None else reads_were_written(options, _writers(origin.outputs)),
+        limit_bytes_per_s=None if limit is None else limit.bytes_per_s,
+        limit_source=None if limit is None else limit.source,
+        limit_asked=limit is not None and limit.asked,
     )
 
 
-def _direct(job: FioJob) -> bool | None:
-    """Whether the page cache was bypassed; None for engines that have none. ``buffered`` is the opposite spelling."""
-    if job.options.get("ioengine") in _NO_PAGE_CACHE:
-        return None
-    if "buffered" in job.options:
-        return not is_set(job.options, "buffered")
-    return is_set(job.options, "direct")
-
-
-def _number(job: FioJob, option: str, default: int) -> int | None:
-    """A whole-number option, ``default`` when it is absent, None when it is something else."""
-    text = job.options.get(option, str(default))
-    return int(text) if text.isascii() and text.isdecimal() else None
-
-
-def _kb_base(job: FioJob) -> int:
-    return 1000 if job.options.get("kb_base") in ("1000", "1k") else 1024
-
-
-def _merged(entries: Sequence[FioJob]) -> FioJob:
-    if len(entries) == 1:
-        return entries[0]
-    return replace(
-        entries[0],
-        error=next((entry.error for entry in entries if entry.error), 0),
-        runtime_s=max(entry.runtime_s for entry in entries),
-        read=_merged_direction([entry.read for entry in entries]),
-        write=_merged_direction([entry.write for entry in entries]),
-    )
-
-
-def _merged_direction(sides: Sequence[FioDirection | None]) -> FioDirection | None:
-    present = [side for side in sides if side is not None]
-    if not present:
-        return None
-    return FioDirection(
-        ios=sum(side.ios for side in present),
-        bytes=sum(side.bytes for side in present),
-        iops=sum(side.iops for side in present),
-        bytes_per_s=sum(side.bytes_per_s for side in present),
-        runtime_s=max(side.runtime_s for side in present),
-        latency=_merged_latency([side.latency for side in present]),
-    )
-
-
-def _merged_latency(parts: Sequence[FioLatency | None]) -> FioLatency | None:
-    present = [part for part in parts if part is not None]
-    histograms = [part.histogram for part in present if part.histogram is not None]
-    # Percentiles of several processes cannot be averaged: without every histogram there is no merged percentile.
-    if not present or len(present) != len(parts) or len(histograms) != len(present):
-        return None
-    return FioLatency(
-        source=present[0].source,
-        samples=sum(part.samples for part in present),
-        mean_ns=_merged_mean(present),
-        min_ns=min((part.min_ns for part in present if part.min_ns is not None), default=None),
-        max_ns=max((part.max_ns for part in present if part.max_ns is not None), default=None),
-        histogram=merge(histograms),
-        percentiles_ns={},
-    )
-
-
-def _merged_mean(parts: Sequence[FioLatency]) -> float | None:
-    means = [(part.mean_ns, part.samples) for part in parts if part.mean_ns is not None]
-    if len(means) != len(parts):
-        return None
-    return sum(mean * samples for mean, samples in means) / sum(samples for _, samples in means)
+def _writers(outputs: Sequence[FioOutput]) -> list[tuple[dict[str, str], int]]:
+    """Options and operations of the jobs that wrote without an error, whatever else they did."""
+    return [
+        (job.options, job.write.ios)
+        for output in outputs
+        for job in output.jobs
+        if job.write is not None and not job.error and job.read is None
+    ]
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    candidate, number = name, 2
+    candidate, count = name, 2
     while candidate in taken:
-        candidate, number = f"{name}-{number}", number + 1
+        candidate, count = f"{name}-{count}", count + 1
     taken.add(candidate)
     return candidate

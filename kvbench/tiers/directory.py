@@ -13,18 +13,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import TierError
+from kvbench.tiers import ceph
+from kvbench.tiers.device import device_facts
 from kvbench.tiers.guard import MARKER_NAME, Guard, processes_with, remove_marked
-from kvbench.tiers.mounts import Mount, device_model, device_name, mount_of
+from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
 from kvbench.units import format_bytes
 
 WORK_PREFIX = "kvbench-"
 
+# Who answers a read of each kind of mount.
+_CLIENTS = {
+    "block": "kernel, local device",
+    "network": "kernel client of a server",
+    "fuse": "FUSE program, which may cache",
+    "memory": "kernel, memory",
+    "overlay": "kernel, overlay of other directories",
+    "other": "kernel",
+}
+
 DEFAULT_DATASET_BYTES = 4 << 30
 _SMALLEST_MARGIN_BYTES = 64 << 20
-
-# File systems that keep file data in memory: O_DIRECT succeeds there on current kernels and proves nothing.
-MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +46,20 @@ class DirectoryTier:
     free_bytes: int
 
     def facts(self) -> dict[str, str | int | None]:
-        """What the tier is, for the result file."""
+        """What the tier is, for the result file; what cannot be known says why."""
         mount = self.mount
-        numbers = mount.device_numbers if mount else ""
+        unknown = "unknown: the system does not say what the directory is mounted from"
+        below = backing_of(mount) if mount else None
         return {
             "path": str(self.path),
-            "filesystem": mount.filesystem if mount else None,
-            "mount_point": mount.mount_point if mount else None,
-            "mount_source": mount.source if mount else None,
-            "mount_options": mount.options if mount else None,
-            "device": device_name(numbers) if mount else None,
-            "device_model": device_model(numbers) if mount else None,
+            "filesystem": mount.filesystem if mount else unknown,
+            "client": _CLIENTS[mount.kind] if mount else unknown,
+            "backing_filesystem": below.filesystem if below else None,
+            "mount_point": mount.mount_point if mount else unknown,
+            "mount_source": mount.source if mount else unknown,
+            "mount_options": mount.options if mount else unknown,
+            **device_facts(mount),
+            **ceph.facts(self.path, mount),
             "free_bytes": self.free_bytes,
         }
 
@@ -73,10 +85,8 @@ def inspect(name: str, target: str) -> DirectoryTier:
         raise TierError(
             f"the tier {path} cannot be used ({error.strerror}); check the mount and your rights."
         ) from None
-    if stat.S_ISBLK(mode) or stat.S_ISCHR(mode):
-        raise TierError(
-            f"{path} is a device; this version of kvbench measures directories only and writes to no device."
-        )
+    if stat.S_ISCHR(mode):
+        raise TierError(f"{path} is a character device; name a directory on the tier, or a block device.")
     if not stat.S_ISDIR(mode):
         raise TierError(f"{path} is not a directory; name a directory on the tier.")
     path = path.resolve()

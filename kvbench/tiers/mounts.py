@@ -5,6 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+MountKind = Literal["block", "network", "fuse", "memory", "overlay", "other"]
+
+# File systems that keep file data in memory: O_DIRECT succeeds there on current kernels and proves nothing.
+MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "ceph", "cifs", "smb3", "lustre", "beegfs", "gpfs", "glusterfs", "9p", "wekafs", "afs", "pvfs2"}
+)
 
 # Options that carry credentials on some file systems (cifs, ceph, s3fs).
 _SECRET_OPTION = re.compile(r"\b([A-Za-z_]*(?:key|secret|token|pass)[A-Za-z_]*)=[^,]*", re.IGNORECASE)
@@ -19,6 +28,20 @@ class Mount:
     source: str
     options: str
     device_numbers: str
+
+    @property
+    def kind(self) -> MountKind:
+        """What answers a read here: a block device, a server, a FUSE program, memory, or other directories."""
+        if self.filesystem in MEMORY_FILESYSTEMS:
+            return "memory"
+        if self.filesystem in NETWORK_FILESYSTEMS:
+            return "network"
+        if self.filesystem.startswith("fuse"):
+            # fuseblk is a local disk (ntfs-3g) all the same behind a program with a cache of its own.
+            return "fuse"
+        if self.filesystem == "overlay":
+            return "overlay"
+        return "block" if self.source.startswith("/dev/") else "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +70,21 @@ def mount_of(path: Path, mountinfo: str | None = None) -> Mount | None:
         if best is None or len(mount.mount_point) >= len(best.mount_point):
             best = mount
     return best
+
+
+def backing_of(mount: Mount, mountinfo: str | None = None) -> Mount | None:
+    """The mount that really holds what is written to an overlay, or None when it is no overlay or cannot be seen.
+
+    Inside a container the upper directory is a path of the host, which is not there.
+    """
+    match = re.search(r"(?:^|,)upperdir=([^,]+)", mount.options)
+    if mount.kind != "overlay" or match is None:
+        return None
+    upper = Path(_unescape(match[1]))
+    if mountinfo is None and not upper.is_dir():
+        return None
+    found = mount_of(upper, mountinfo)
+    return None if found is None or found.kind == "overlay" else found
 
 
 def device_name(device_numbers: str, sys_block: Path = Path("/sys/dev/block")) -> str | None:

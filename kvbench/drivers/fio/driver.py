@@ -11,9 +11,9 @@ from pathlib import Path
 from kvbench import environment
 from kvbench.checks import judge
 from kvbench.drivers import RoundInterrupted, Site
+from kvbench.drivers.fio import data, series
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
-from kvbench.drivers.fio import series
 from kvbench.drivers.fio.point import (
     asked,
     direction_of,
@@ -25,12 +25,12 @@ from kvbench.drivers.fio.point import (
 from kvbench.errors import InputFileError, Interrupted, MeasurementError, ToolError
 from kvbench.formats import fio as fio_format
 from kvbench.formats.fio import FioJob
+from kvbench.formats.fio_options import access_of
 from kvbench.plan import Point
 from kvbench.results import Conditions, Observation, PointResult, Status, write_atomically
+from kvbench.tiers.device import counted_device
 from kvbench.tiers.guard import TOKEN_VARIABLE
-from kvbench.tiers.mounts import DeviceCounters, device_counters
-from kvbench.tiers.pagecache import cached_fraction
-from kvbench.units import format_bytes
+from kvbench.tiers.mounts import DeviceCounters, backing_of, device_counters
 
 SERIES_NAME = "series.json"
 
@@ -42,10 +42,12 @@ _SLOWEST_LAYOUT_BYTES_PER_S = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """Counters read when a round starts."""
+    """Counters read when a round starts, and the state of the data by then."""
 
     cpu: environment.CpuTimes | None
     device: DeviceCounters | None
+    cache_drop: str | None
+    unwritten_bytes: int | None
 
 
 class FioDriver:
@@ -54,35 +56,42 @@ class FioDriver:
     def __init__(self, fio: fio_run.Fio, on_rate: Callable[[str], None]) -> None:
         """Drive this fio program."""
         self._fio, self._on_rate = fio, on_rate
+        # Bytes never written, by the token of the work space whose data was laid out.
+        self._unwritten: dict[str, int | None] = {}
         self._host = environment.HostWatch()
 
     def check(self, points: Sequence[Point], site: Site, job_file: Path) -> None:
         """Let fio parse the job file of all points."""
-        job_file.write_text(fio_job.render_points(points, site.space.path, site.settings))
+        job_file.write_text(fio_job.render_points(points, data.place_of(site), site.settings))
         fio_run.check_job(self._fio, job_file)
 
     def lay_out(self, site: Site, folder: Path) -> None:
-        """Write every data file in full with a write job and look at the files afterwards."""
+        """Write the data in full with a write job and look at it afterwards; a read-only device is only looked at."""
+        if data.is_read_only(site, writes=True):
+            self._unwritten[site.space.token] = data.unwritten(site)
+            return
         job_file = folder / "job.fio"
-        job_file.write_text(fio_job.render_layout(site.space.path, site.settings))
+        job_file.write_text(fio_job.render_layout(data.place_of(site), site.settings))
         fio_run.check_job(self._fio, job_file)
         timeout_s = 60 + site.settings.dataset_bytes / _SLOWEST_LAYOUT_BYTES_PER_S
-        _, failure = _only_job(self._run(job_file, site, timeout_s), fio_job.LAYOUT_JOB)
+        job, failure = _only_job(self._run(job_file, site, timeout_s, writes=True), fio_job.LAYOUT_JOB)
         if failure is not None:
             raise MeasurementError(f"laying out the data set failed: {failure}")
-        _require_complete(site)
+        data.require_complete(site, job)
+        self._unwritten[site.space.token] = data.unwritten(site)
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One fio run of ``runtime_s`` seconds, judged, with its evidence in ``folder``."""
         settings = replace(site.settings, runtime_s=runtime_s)
         job_file, output = folder / "job.fio", folder / fio_run.OUTPUT_NAME
-        job_file.write_text(fio_job.render_points([point], site.space.path, settings))
+        job_file.write_text(fio_job.render_points([point], data.place_of(site), settings))
         output.unlink(missing_ok=True)
-        before = _Before(environment.cpu_times(), _counters(site))
+        dropped = None if point.mix == "write" else data.drop(site)
+        before = _Before(environment.cpu_times(), _counters(site), dropped, self._unwritten.get(site.space.token))
         self._host = environment.HostWatch()
         try:
             fio_run.check_job(self._fio, job_file)
-            finished = self._run(job_file, site, runtime_s + _POINT_GRACE_S)
+            finished = self._run(job_file, site, runtime_s + _POINT_GRACE_S, writes=point.mix != "read")
         except Interrupted as error:
             text = output.read_text(errors="replace") if output.exists() else ""
             partial = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
@@ -96,9 +105,16 @@ class FioDriver:
         self._host.sample()
         self._on_rate(text)
 
-    def _run(self, job_file: Path, site: Site, timeout_s: float) -> fio_run.Finished:
+    def _run(self, job_file: Path, site: Site, timeout_s: float, *, writes: bool) -> fio_run.Finished:
         token = {TOKEN_VARIABLE: site.space.token}
-        return fio_run.run_job(self._fio, job_file, timeout_s=timeout_s, environment=token, on_rate=self._rate)
+        return fio_run.run_job(
+            self._fio,
+            job_file,
+            timeout_s=timeout_s,
+            environment=token,
+            on_rate=self._rate,
+            read_only=data.is_read_only(site, writes=writes),
+        )
 
     def _observation(
         self,
@@ -155,6 +171,7 @@ def distinct_bytes(settings: fio_job.JobSettings, point: Point) -> int:
 def _conditions(point: Point, site: Site, runtime_s: int, before: _Before, job: FioJob) -> Conditions:
     device = _since(before.device, _counters(site))
     mount = site.tier.mount
+    below = backing_of(mount) if mount else None
     return Conditions(
         ioengine=job.options.get("ioengine"),
         direct=job.options.get("direct") == "1",
@@ -164,21 +181,22 @@ def _conditions(point: Point, site: Site, runtime_s: int, before: _Before, job: 
         dataset_bytes=distinct_bytes(site.settings, point),
         memory_bytes=environment.memory_bytes(),
         filesystem=mount.filesystem if mount else None,
-        cached_fraction=cached_fraction(_data_files(site)),
+        cached_fraction=data.cached(site),
         device_read_bytes=device.read_bytes if device else None,
         device_written_bytes=device.written_bytes if device else None,
         failed_ios=failed_ios(job),
         load_1m=environment.load_1m(),
         cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
+        access=access_of(job.options),
+        unwritten_bytes=before.unwritten_bytes,
+        backing_filesystem=below.filesystem if below else None,
+        cache_drop=before.cache_drop,
     )
 
 
-def _data_files(site: Site) -> list[Path]:
-    return [site.space.path / name for name in fio_job.data_file_names(site.settings.files)]
-
-
 def _counters(site: Site) -> DeviceCounters | None:
-    return device_counters(site.tier.mount.device_numbers) if site.tier.mount else None
+    numbers = counted_device(site.tier.mount)
+    return device_counters(numbers) if numbers else None
 
 
 def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> DeviceCounters | None:
@@ -226,14 +244,3 @@ def _why_no_output(finished: fio_run.Finished, error: InputFileError) -> str:
     # With --output fio's own complaints go to stderr or stand in the file instead of JSON (fio 3.33).
     said = " ".join((finished.errors or finished.output.partition("{")[0]).split())
     return f"fio ended with exit code {finished.code}: {said[:300]}" if said else str(error)
-
-
-def _require_complete(site: Site) -> None:
-    # fio can report success after a short write phase (FUSE, axboe/fio#253): trust the files, not the report.
-    wanted = site.settings.file_bytes
-    for path in _data_files(site):
-        size = path.stat().st_size if path.exists() else 0
-        if size < wanted:
-            raise MeasurementError(
-                f"laying out the data set failed: {path.name} has {format_bytes(size)} of {format_bytes(wanted)}"
-            )

@@ -17,6 +17,7 @@ from kvbench.plan import Point
 from kvbench.rounds import StopRule
 
 Access = Literal["random", "sequential"]
+DeviceUse = Literal["read", "write"]
 
 LAYOUT_JOB = "layout"
 LAYOUT_BYTES = 1 << 20
@@ -33,7 +34,10 @@ _UNSAFE_IN_PATH = "#;$\"'\\\n\r\t`"
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """How the points are measured. ``file_bytes`` is the size of each of the ``files`` data files."""
+    """How the points are measured. ``file_bytes`` is the size of each of the ``files`` data files.
+
+    On a block device (``device``: read only, or written as well) they are ranges of it, one behind the other.
+    """
 
     files: int
     file_bytes: int
@@ -43,6 +47,7 @@ class JobSettings:
     published: bool = False
     auto: bool = False
     precision: float = 0.10
+    device: DeviceUse | None = None
 
     @property
     def dataset_bytes(self) -> int:
@@ -55,20 +60,20 @@ class JobSettings:
         return StopRule(self.auto, self.runtime_s, precision=self.precision)
 
 
-def render_points(points: Sequence[Point], directory: Path, settings: JobSettings) -> str:
-    """The job file that measures ``points`` one after the other, one section and one fio group each."""
+def render_points(points: Sequence[Point], place: Path, settings: JobSettings) -> str:
+    """The job file that measures ``points`` in a directory or on a device, one section and one fio group each."""
     sections = [_section(point.id, _point_options(point, settings)) for point in points]
-    return "\n".join([_section("global", _global_options(directory, settings)), *sections])
+    return "\n".join([_section("global", _global_options(place, settings)), *sections])
 
 
-def render_layout(directory: Path, settings: JobSettings) -> str:
-    """The job file that writes every data file in full.
+def render_layout(place: Path, settings: JobSettings) -> str:
+    """The job file that writes every data file, or the ranges of a device, in full.
 
     A real write, not ``create_only``: fio's own layout only calls fallocate, and reads of unwritten extents then ran at
     17 GB/s (fio 3.33 on ext4). ``refill_buffers`` makes the data at rest incompressible.
     """
     options = {
-        "directory": fio_path(directory),
+        **_place(place, settings),
         "direct": 1,
         "ioengine": "libaio",
         "iodepth": 1,
@@ -78,7 +83,7 @@ def render_layout(directory: Path, settings: JobSettings) -> str:
         "bs": LAYOUT_BYTES,
         "size": settings.file_bytes,
         "numjobs": settings.files,
-        "filename_format": "kvbench.$jobnum",
+        **_own_range(settings),
         "refill_buffers": 1,
         "end_fsync": 1,
     }
@@ -101,9 +106,22 @@ def fio_path(path: Path) -> str:
     return text.replace(":", "\\:")
 
 
-def _global_options(directory: Path, settings: JobSettings) -> dict[str, object]:
+def _place(place: Path, settings: JobSettings) -> dict[str, object]:
+    if settings.device is None:
+        return {"directory": fio_path(place)}
+    # fio makes a regular file in /dev of a name that is not there, and measures memory (fio 3.33).
+    return {"filename": fio_path(place), "allow_file_create": 0}
+
+
+def _own_range(settings: JobSettings) -> dict[str, object]:
+    if settings.device is None:
+        return {"filename_format": "kvbench.$jobnum"}
+    return {"offset_increment": settings.file_bytes}
+
+
+def _global_options(place: Path, settings: JobSettings) -> dict[str, object]:
     options: dict[str, object] = {
-        "directory": fio_path(directory),
+        **_place(place, settings),
         "direct": 1,
         "ioengine": "libaio",
         "iodepth": 1,
@@ -144,8 +162,10 @@ def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
         "stonewall": None,
     }
     if own_file:
-        return options | {"filename_format": "kvbench.$jobnum"}
+        return options | _own_range(settings)
     # Otherwise every job roams over all files, so that every job count covers the whole data set.
+    if settings.device is not None:
+        return options
     return options | {
         "file_service_type": "random",
         "filename": ":".join(data_file_names(settings.files)),

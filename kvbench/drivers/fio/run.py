@@ -85,9 +85,11 @@ def run_job(
     timeout_s: float,
     environment: Mapping[str, str],
     on_rate: Callable[[str], None],
+    read_only: bool = False,
 ) -> Finished:
     """Run one job file in its own directory and wait for it; ``on_rate`` gets fio's current rates about twice a second.
 
+    With ``read_only`` fio refuses to write or trim whatever the job file says.
     Writes fio.json, fio.log (progress), fio.err and command.txt beside the job file. fio runs in a session of its own,
     so a Ctrl-C reaches kvbench alone and kvbench stops fio; on any exception the child is stopped before it propagates.
     """
@@ -99,6 +101,7 @@ def run_job(
         f"--output={output.name}",
         "--eta=always",
         "--eta-newline=1",
+        *(["--readonly"] if read_only else []),
         job_file.name,
     ]
     (directory / "command.txt").write_text(f"cd {shlex.quote(str(directory))}\n{shlex.join(arguments)}\n")

@@ -1,0 +1,100 @@
+"""Reasons to distrust a point: each check is one pure function of the point; CHECKS lists them.
+
+They run on every point, measured or imported, and again whenever somebody asks, because they need only the result file.
+docs/warnings.md says for each code what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kvbench.checks.asked import (
+    completion_latency_only,
+    failed_operations,
+    few_samples,
+    long_runtime,
+    no_latency,
+    saturated,
+    shallow_queue,
+    short_runtime,
+    wrong_mix,
+)
+from kvbench.checks.caches import (
+    buffered,
+    cache_state,
+    cache_unknown,
+    ceph_fuse,
+    device_counters,
+    memory_filesystem,
+    page_cache,
+    small_data_set,
+)
+from kvbench.checks.data import hot_object, rereads, sequential, unproven_objects, unwritten
+from kvbench.checks.speed import above_link, cpu_steal, drift, line_rate, littles_law, paced, too_fast
+from kvbench.results import Caveat, PointResult
+
+__all__ = ["CHECKS", "VOIDING", "Check", "cache_state", "judge", "voiding"]
+
+Check = Callable[[PointResult], Caveat | None]
+
+
+def judge(point: PointResult) -> PointResult:
+    """The point with the caveats that its own numbers deserve, in the order of CHECKS."""
+    if point.status in ("failed", "skipped"):
+        return replace(point, warnings=())
+    point = replace(point, conditions=replace(point.conditions, cache_state=cache_state(point)))
+    return replace(point, warnings=tuple(caveat for check in CHECKS if (caveat := check(point)) is not None))
+
+
+CHECKS: tuple[Check, ...] = (
+    short_runtime,
+    long_runtime,
+    saturated,
+    drift,
+    failed_operations,
+    memory_filesystem,
+    buffered,
+    page_cache,
+    device_counters,
+    unwritten,
+    cache_unknown,
+    ceph_fuse,
+    small_data_set,
+    unproven_objects,
+    hot_object,
+    rereads,
+    sequential,
+    line_rate,
+    above_link,
+    too_fast,
+    littles_law,
+    paced,
+    wrong_mix,
+    shallow_queue,
+    few_samples,
+    completion_latency_only,
+    no_latency,
+    cpu_steal,
+)
+
+
+# With one of these the numbers are not the tier's, or contradict each other: no verdict may rest on them.
+VOIDING = frozenset(
+    {
+        "littles-law",
+        "block-size",
+        "buffered",
+        "page-cache",
+        "reads-not-from-device",
+        "unwritten-data",
+        "objects-not-proven",
+        "line-rate",
+        "too-fast",
+    }
+)
+
+
+def voiding(point: PointResult) -> list[str]:
+    """The codes of the point's caveats that forbid a verdict."""
+    return [caveat.code for caveat in point.warnings if caveat.code in VOIDING]

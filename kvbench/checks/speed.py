@@ -1,0 +1,162 @@
+"""Numbers that no machine can have produced, or that drifted: physics and arithmetic (pure)."""
+
+from __future__ import annotations
+
+from kvbench.checks.sides import latencies, sides
+from kvbench.results import Caveat, PointResult, Round
+from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
+
+# 16 jobs at depth 1 were busy 99.7 % of the time in clean runs (fio 3.33); 80 % leaves room for a loaded host.
+_LITTLE_LOW = 0.80
+# Latency times rate above jobs x depth is arithmetically impossible; 5 % covers rounding of short runs.
+_LITTLE_HIGH = 1.05
+_LITTLE_SHORTEST_S = 0.1
+_NOISY_STEAL_PERCENT = 10.0
+# Identical rounds on a noisy virtual machine strayed by up to 1.2 (fio 3.33); a full cache shows as 2 and more.
+_DRIFT = 1.5
+# Rounding of a short run; a provisioned rate is not exceeded by more.
+_LINE_RATE = 1.01
+# The quickest block device answers 4 KiB in about 5 us; one operation at a time does not exceed 100 GB/s anywhere.
+_FASTEST_DEVICE_NS = 2_000
+_FASTEST_OPERATION = 100e9
+
+
+def line_rate(point: PointResult) -> Caveat | None:
+    """No direction can be faster than the link or the provisioned rate (both are full duplex: each by itself)."""
+    limit, fastest = point.conditions.limit_bytes_per_s, _fastest(point)
+    if not limit or fastest is None or not point.conditions.limit_asked or fastest[1] <= limit * _LINE_RATE:
+        return None
+    name, rate = fastest
+    return Caveat(
+        "line-rate",
+        f"{name}s at {format_bandwidth(rate)} are faster than {point.conditions.limit_source} allows "
+        f"({format_bandwidth(limit)}): a cache answered, or the units are wrong",
+        "drop the caches or use a larger data set; or correct --limit",
+        {"direction": name, "bytes_per_s": round(rate), "limit_bytes_per_s": limit},
+    )
+
+
+def above_link(point: PointResult) -> Caveat | None:
+    """Without --limit the fastest link of this host is the yardstick; a server on the same host needs none."""
+    limit, fastest = point.conditions.limit_bytes_per_s, _fastest(point)
+    if not limit or fastest is None or point.conditions.limit_asked or fastest[1] <= limit * _LINE_RATE:
+        return None
+    name, rate = fastest
+    return Caveat(
+        "above-link",
+        f"{name}s at {format_bandwidth(rate)} are faster than {point.conditions.limit_source} "
+        f"({format_bandwidth(limit)}), the fastest link found here: a cache on this host may have answered",
+        "say with --limit what the link or the volume allows",
+        {"direction": name, "bytes_per_s": round(rate), "limit_bytes_per_s": limit},
+    )
+
+
+def too_fast(point: PointResult) -> Caveat | None:
+    """A median that no device and no link reaches: fio's null engine, memory, or latency without submission."""
+    for name, side in sides(point):
+        median = side.latency_ns.p50 if side.latency_ns else None
+        if not median or not point.io_bytes:
+            continue
+        rate = point.io_bytes / median * 1e9
+        if median >= _FASTEST_DEVICE_NS and rate <= _FASTEST_OPERATION:
+            continue
+        return Caveat(
+            "too-fast",
+            f"half of the {name}s took {format_duration_ns(median)} for {format_bytes(point.io_bytes)}: "
+            "no storage device answers that fast",
+            "see whether memory, fio's null engine or latency without submission (clat) was measured",
+            {"direction": name, "p50_ns": median, "io_bytes": point.io_bytes},
+        )
+    return None
+
+
+def littles_law(point: PointResult) -> Caveat | None:
+    """Little's law: operations in flight = rate x mean latency, and closed-loop jobs keep jobs x depth in flight."""
+    # A synchronous engine stays at 1 whatever was asked for (axboe/fio#1388).
+    depth = 1 if point.conditions.iodepth_reached is False else point.conditions.iodepth
+    in_flight = _in_flight(point)
+    # fio rounds its runtime to ms: below 0.1 s that alone moves the rate by a percent and more.
+    if not depth or in_flight is None or (point.runtime_s or 0.0) < _LITTLE_SHORTEST_S:
+        return None
+    expected = point.numjobs * depth
+    ratio = in_flight / expected
+    if _LITTLE_LOW <= ratio <= _LITTLE_HIGH or (ratio < 1 and point.conditions.paced is not None):
+        return None
+    values: dict[str, str | int | float | bool | None] = {"in_flight": round(in_flight, 2), "expected": expected}
+    if ratio > 1:
+        return Caveat(
+            "littles-law",
+            f"rate x mean latency needs {in_flight:.1f} operations in flight, {expected} were possible: "
+            "the numbers contradict each other",
+            "the file mixes runs or block sizes; measure again",
+            values,
+        )
+    return Caveat(
+        "idle-jobs",
+        f"only {in_flight:.1f} of {expected} possible operations were in flight on average",
+        "the host was short of CPU, a job ended early, or fio waited; see load and steal",
+        values,
+    )
+
+
+def drift(point: PointResult) -> Caveat | None:
+    """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse."""
+    for name in ("read", "write"):
+        rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
+        if len(rates) < 2:
+            continue
+        change = rates[-1] / rates[0]
+        if 1 / _DRIFT <= change <= _DRIFT:
+            continue
+        first, last = format_bandwidth(rates[0]), format_bandwidth(rates[-1])
+        return Caveat(
+            "drift",
+            f"{name}s went from {first} in the first round to {last} in the last of {len(rates)}",
+            "measure longer, or find out what changed: burst credits, a write cache that filled up, other users",
+            {"first_bytes_per_s": round(rates[0]), "last_bytes_per_s": round(rates[-1]), "rounds": len(rates)},
+        )
+    return None
+
+
+def paced(point: PointResult) -> Caveat | None:
+    """With a rate or think time fio keeps the tier idle: its bandwidth is what was asked for."""
+    how = point.conditions.paced
+    if how is None:
+        return None
+    return Caveat(
+        "paced",
+        f"fio was told to go slower than it could ({how}): the rates are what was asked for, not what the tier can do",
+        "measure without it",
+        {"option": how},
+    )
+
+
+def cpu_steal(point: PointResult) -> Caveat | None:
+    """p99 of identical runs was 3-7 ms below 10 % steal and 28-34 ms above 24 % (15 runs on one virtual machine)."""
+    steal = point.conditions.cpu_steal_percent
+    if steal is None or steal < _NOISY_STEAL_PERCENT:
+        return None
+    return Caveat(
+        "cpu-steal",
+        f"the hypervisor took {steal:.0f} % of the CPU time during this point; tails are inflated",
+        "measure again on a quiet host",
+        {"cpu_steal_percent": steal},
+    )
+
+
+def _fastest(point: PointResult) -> tuple[str, float] | None:
+    rates = [(name, side.bytes_per_s) for name, side in sides(point)]
+    return max(rates, key=lambda item: item[1], default=None)
+
+
+def _in_flight(point: PointResult) -> float | None:
+    # clat leaves out the time in submission, which is part of an operation's life.
+    left_out = (point.conditions.submission_ns or 0.0) if point.latency_source == "clat" else 0.0
+    parts = [
+        side.iops * (latency.mean + left_out) / 1e9 for side, latency in latencies(point) if latency.mean is not None
+    ]
+    return sum(parts) if parts and len(parts) == len(list(sides(point))) else None
+
+
+def _round_rate(item: Round, name: str) -> float | None:
+    return item.read_bytes_per_s if name == "read" else item.write_bytes_per_s

@@ -1,0 +1,311 @@
+"""What works here: the host, and each tier, as findings with the next step for every problem.
+
+A tier is examined in a marked sub-directory of its own, removed afterwards; a device and a bucket are only looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvbench import environment
+from kvbench.drivers.fio import run as fio_run
+from kvbench.drivers.fio.job import fio_path
+from kvbench.errors import InputFileError, KvbenchError, TierError, ToolError
+from kvbench.formats import fio as fio_format
+from kvbench.tiers import block, ceph, directory, endpoint, kinds, probe
+from kvbench.tiers.block import Kernel
+from kvbench.tiers.directory import DirectoryTier, Workspace
+from kvbench.tiers.guard import TOKEN_VARIABLE
+from kvbench.units import format_bytes, format_count
+
+Status = Literal["ok", "note", "problem"]
+Value = str | int | bool | None
+
+ENGINES = ("libaio", "io_uring", "psync")
+_JOBS_OF_THE_STUDY = 16
+_MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. A problem stops a measurement, a note limits what it means; both say what to do."""
+
+    check: str
+    status: Status
+    observed: str
+    next_step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A tier: what kind it is, its facts, and what was found."""
+
+    name: str
+    target: str
+    kind: str
+    facts: Mapping[str, Value]
+    findings: tuple[Finding, ...]
+
+
+def examine_host() -> list[Finding]:
+    """What this host and this process offer to a measurement."""
+    return [_fio(), _aio_slots(), _io_uring(), _cache_rights(), _memory()]
+
+
+def examine_tier(name: str, target: str) -> Diagnosis:
+    """What a tier is and can do; what cannot be examined is a problem, never an exception."""
+    if target.startswith("s3://"):
+        return _bucket(name, target)
+    if target == "dram":
+        return _memory_tier(name)
+    if not probe.answers(Path(target).expanduser()):
+        hung = Finding(
+            "answers", "problem", "no answer within 10 s", "the mount hangs: look at its server, or remount it"
+        )
+        return Diagnosis(name, target, "a mount that hangs", {}, (hung,))
+    # A mistyped name below /dev is a device that is not there, no directory.
+    if block.is_block_device(target) or (target.startswith("/dev/") and not Path(target).is_dir()):
+        return _device(name, target)
+    return _directory(name, target)
+
+
+def is_sound(findings: list[Finding]) -> bool:
+    """Whether nothing stands in the way of a measurement."""
+    return all(finding.status != "problem" for finding in findings)
+
+
+def _fio() -> Finding:
+    try:
+        return Finding("fio", "ok", fio_run.find_fio().version)
+    except ToolError as error:
+        return Finding("fio", "problem", "missing, or of no use", str(error))
+
+
+def _aio_slots() -> Finding:
+    free = environment.aio_slots_free()
+    if free is None:
+        return Finding("libaio slots", "note", "the system does not say", "watch for fio's error 11 (EAGAIN)")
+    if free < _JOBS_OF_THE_STUDY:
+        hint = "use fewer --numjobs, or have an administrator raise fs.aio-max-nr"
+        return Finding("libaio slots", "problem", f"{free} left of fs.aio-max-nr, 16 jobs need 16", hint)
+    return Finding("libaio slots", "ok", f"{format_count(free)} left of fs.aio-max-nr")
+
+
+def _io_uring() -> Finding:
+    number = probe.io_uring_error()
+    if number is None:
+        return Finding("io_uring", "ok", "allowed")
+    hint = "kvbench uses libaio; for ioengine=io_uring allow it in the seccomp profile or kernel.io_uring_disabled"
+    return Finding("io_uring", "note", f"refused ({os.strerror(number)})", hint)
+
+
+def _cache_rights() -> Finding:
+    if os.access("/proc/sys/vm/drop_caches", os.W_OK):
+        return Finding("cache drop", "ok", "this user may drop the host's caches (kvbench drops only its own files')")
+    hint = "O_DIRECT needs none of it; caches of a storage server need a command of your own before the reads"
+    return Finding("cache drop", "note", "this user may not drop the host's caches", hint)
+
+
+def _memory() -> Finding:
+    size = environment.memory_bytes()
+    text = f"{format_bytes(size)}; a larger --dataset defeats every cache of this host" if size else "unknown"
+    return Finding("memory", "ok", text)
+
+
+def _directory(name: str, target: str) -> Diagnosis:
+    try:
+        tier = directory.inspect(name, target)
+    except TierError as error:
+        return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
+    findings = [_space(tier), *_in_workspace(tier), *_caveats(tier)]
+    facts = {**tier.facts(), **ceph.facts(tier.path, tier.mount)}
+    return Diagnosis(name, target, kinds.describe(tier.mount), facts, tuple(findings))
+
+
+def _space(tier: DirectoryTier) -> Finding:
+    wanted = directory.default_dataset_bytes(tier)
+    free = format_bytes(tier.free_bytes)
+    try:
+        directory.require_space(tier, max(wanted, _MEGABYTE))
+    except TierError as error:
+        return Finding("free space", "problem", free, str(error))
+    return Finding("free space", "ok", f"{free}; the default data set is {format_bytes(wanted)}")
+
+
+def _in_workspace(tier: DirectoryTier) -> Iterator[Finding]:
+    """What needs a sub-directory to be tried out."""
+    try:
+        with directory.workspace(tier) as space:
+            yield Finding("sub-directory", "ok", "can be created, written and removed")
+            yield from _direct_io(space)
+            yield from _engines(space)
+    except TierError as error:
+        yield Finding("sub-directory", "problem", "cannot be created", str(error))
+
+
+def _direct_io(space: Workspace) -> Iterator[Finding]:
+    size = probe.smallest_direct_size(space.path)
+    if size is None:
+        yield Finding("O_DIRECT", "problem", "refused", "name a directory on a file system that supports O_DIRECT")
+        return
+    rule = "any size" if size == probe.UNALIGNED else f"multiples of {size} bytes"
+    yield Finding("O_DIRECT", "ok", f"takes {rule}")
+    pages = probe.direct_io_leaves_pages(space.path)
+    if pages:
+        hint = "the page cache takes part: use a data set above this host's memory, or another mount"
+        yield Finding("page cache", "note", f"{pages:.0%} of a file's pages are cached after O_DIRECT", hint)
+    elif pages is not None:
+        yield Finding("page cache", "ok", "bypassed by O_DIRECT")
+
+
+def _engines(space: Workspace) -> Iterator[Finding]:
+    """One write of 1 MiB with each ioengine, by fio itself."""
+    try:
+        fio = fio_run.find_fio()
+        fio_path(space.path)
+    except ToolError:
+        return
+    except TierError as error:
+        yield Finding("path", "problem", "fio cannot express it", str(error))
+        return
+    for engine in ENGINES:
+        failure = _engine_failure(fio, space, engine)
+        needed = engine == "libaio"
+        hint = None if failure is None else "kvbench measures with libaio" if needed else "kvbench does not need it"
+        status: Status = "ok" if failure is None else "problem" if needed else "note"
+        yield Finding(f"fio {engine}", status, failure or "works here", hint)
+
+
+def _engine_failure(fio: fio_run.Fio, space: Workspace, engine: str) -> str | None:
+    folder = space.path / f"doctor-{engine}"
+    folder.mkdir()
+    options = {
+        "directory": fio_path(folder),
+        "filename": "probe",
+        "direct": 1,
+        "ioengine": engine,
+        "iodepth": 1,
+        "thread": 1,
+        "rw": "write",
+        "bs": _MEGABYTE,
+        "size": _MEGABYTE,
+        "numjobs": 1,
+    }
+    job_file = folder / "job.fio"
+    job_file.write_text("\n".join(["[doctor]", *(f"{key}={value}" for key, value in options.items()), ""]))
+    done = fio_run.run_job(
+        fio, job_file, timeout_s=30, environment={TOKEN_VARIABLE: space.token}, on_rate=lambda text: None
+    )
+    if done.timed_out:
+        return "no answer within 30 s"
+    try:
+        (job,) = fio_format.parse(done.output, "fio's output").jobs
+    except (InputFileError, ValueError):
+        return " ".join((done.errors or done.output).split())[:200] or f"fio ended with exit code {done.code}"
+    if job.error or job.write is None:
+        return os.strerror(job.error) if job.error else "fio wrote nothing"
+    return None
+
+
+def _caveats(tier: DirectoryTier) -> Iterator[Finding]:
+    said = kinds.caveat(tier.mount)
+    if said is not None:
+        observed, _, hint = said.rpartition("; ")
+        yield Finding("meaning", "note", observed, hint)
+
+
+def _device(name: str, target: str) -> Diagnosis:
+    kernel = Kernel.here()
+    try:
+        device = block.identify(target, kernel)
+    except TierError as error:
+        return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
+    facts: dict[str, Value] = {
+        "path": str(device.path),
+        "device": device.name,
+        "device_model": device.model,
+        "size_bytes": device.size_bytes,
+        "logical_sector_bytes": device.logical_sector_bytes,
+        "physical_sector_bytes": device.physical_sector_bytes,
+        "read_only": device.read_only,
+    }
+    kind = f"block device {device.path}" + (f" ({device.model})" if device.model else "")
+    size = f"{format_bytes(device.size_bytes)} in sectors of {device.logical_sector_bytes} bytes"
+    findings = [
+        Finding("device", "ok", size),
+        _refusal("unused", "nothing uses it", lambda: block.require_unused(device, kernel)),
+        _refusal("exclusive", "can be opened for exclusive use", lambda: block.require_exclusive(device)),
+        _contents(device),
+    ]
+    return Diagnosis(name, target, kind, facts, tuple(findings))
+
+
+def _contents(device: block.BlockDevice) -> Finding:
+    try:
+        head = block.read_head(device)
+        block.require_expendable(device, head)
+    except TierError as error:
+        return Finding("contents", "note", "must not be written", str(error))
+    found = block.filesystem_signature(head)
+    if found is None:
+        return Finding("contents", "ok", "no known signature at its start")
+    return Finding("contents", "note", f"holds {found}", "writing would destroy it; look at it before you allow that")
+
+
+def _refusal(check: str, fine: str, require: Callable[[], None]) -> Finding:
+    try:
+        require()
+    except TierError as error:
+        return Finding(check, "problem", "no", str(error))
+    return Finding(check, "ok", fine)
+
+
+def _memory_tier(name: str) -> Diagnosis:
+    nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))
+    facts: dict[str, Value] = {"memory_bytes": environment.memory_bytes(), "numa_nodes": len(nodes) or None}
+    size = environment.memory_bytes()
+    return Diagnosis(
+        name,
+        "dram",
+        "memory of this host",
+        facts,
+        (Finding("memory", "ok", format_bytes(size) if size else "unknown"),),
+    )
+
+
+def _bucket(name: str, target: str) -> Diagnosis:
+    """The endpoint that the AWS settings name, and whether it listens; nothing is requested, no key is shown."""
+    try:
+        found = endpoint.from_environment(os.environ, Path.home())
+    except KvbenchError as error:
+        return Diagnosis(name, target, "S3", {}, (Finding("endpoint", "problem", "unusable", str(error)),))
+    answered = endpoint.listens(found)
+    hint = None if answered else "check AWS_ENDPOINT_URL, the network and the proxy settings"
+    keys = "found" if found.has_keys else "none in the environment or in ~/.aws"
+    findings = (
+        Finding("endpoint", "ok" if answered else "problem", "listens" if answered else "does not listen", hint),
+        Finding(
+            "credentials",
+            "ok" if found.has_keys else "problem",
+            keys,
+            None if found.has_keys else "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials",
+        ),
+        _http_engine(),
+    )
+    return Diagnosis(name, target, f"S3 at {found.url}", {"endpoint": found.url, "region": found.region}, findings)
+
+
+def _http_engine() -> Finding:
+    program = shutil.which("fio")
+    if program is None:
+        return Finding("fio http", "note", "fio is not installed", "S3 can be measured without it")
+    done = subprocess.run([program, "--enghelp=http"], capture_output=True, text=True, timeout=30, check=False)
+    has_engine = "http_host" in done.stdout
+    hint = None if has_engine else "Debian builds fio without libcurl; the published job files need a build with it"
+    return Finding("fio http", "ok" if has_engine else "note", "has the engine" if has_engine else "lacks it", hint)

@@ -1,0 +1,87 @@
+"""The block device behind a tier as the kernel describes it (/sys); each value may be "unknown: because"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvbench.tiers.mounts import Mount, backing_of, device_model, device_name
+
+_SYS = Path("/sys")
+_KIB = 1024
+
+
+def device_facts(mount: Mount | None, sys: Path = _SYS) -> dict[str, str | int | None]:
+    """Name, model, NUMA node and queue settings of the device that holds the mount, for the result file."""
+    names = ("device", "device_model", "numa_node", "scheduler", "queue_depth", "read_ahead_bytes", "rotational")
+    numbers = counted_device(mount)
+    block = sys / "dev" / "block"
+    if numbers is None or not (block / numbers).exists():
+        facts: dict[str, str | int | None] = dict.fromkeys(names, f"unknown: {_why_none(mount)}")
+        # Network and FUSE mounts read ahead as well; the kernel keeps that beside the device numbers.
+        own = _number(sys / "class" / "bdi" / numbers / "read_ahead_kb") if numbers else None
+        return facts | ({"read_ahead_bytes": own * _KIB} if isinstance(own, int) else {})
+    disk = _disk(block / numbers)
+    read_ahead = _number(disk / "queue" / "read_ahead_kb")
+    return {
+        "device": device_name(numbers, block) or "unknown: not listed in /sys",
+        "device_model": device_model(numbers, block) or "unknown: the device has no model text",
+        "numa_node": _numa_node(disk),
+        "scheduler": _scheduler(disk),
+        "queue_depth": _number(disk / "queue" / "nr_requests"),
+        "read_ahead_bytes": read_ahead * _KIB if isinstance(read_ahead, int) else read_ahead,
+        "rotational": _rotational(disk),
+    }
+
+
+def counted_device(mount: Mount | None) -> str | None:
+    """``major:minor`` of the device whose counters show the mount's I/O: its own, or an overlay's upper directory's."""
+    if mount is None:
+        return None
+    below = backing_of(mount)
+    return mount.device_numbers if below is None else below.device_numbers
+
+
+def _why_none(mount: Mount | None) -> str:
+    if mount is None:
+        return "the system does not say what the directory is mounted from"
+    return f"{mount.filesystem} has no block device on this host"
+
+
+def _disk(link: Path) -> Path:
+    """The folder of the whole disk: a partition's parent."""
+    folder = link.resolve()
+    return folder.parent if (folder / "partition").exists() else folder
+
+
+def _scheduler(disk: Path) -> str:
+    text = _text(disk / "queue" / "scheduler")
+    if text is None:
+        return "unknown: the device has no queue of its own"
+    chosen = text.partition("[")[2].partition("]")[0]
+    return chosen or text or "none"
+
+
+def _rotational(disk: Path) -> str:
+    # Virtual disks say 1 whatever is behind them, so this is what the kernel was told, not what spins.
+    said = {"0": "no", "1": "yes"}.get(_text(disk / "queue" / "rotational") or "")
+    return said or "unknown: the device does not say"
+
+
+def _numa_node(disk: Path) -> int | str:
+    for folder in (disk, *disk.parents):
+        node = _text(folder / "numa_node")
+        if node is not None:
+            return int(node) if node.isdecimal() else "unknown: the platform does not tie the device to a node"
+    return "unknown: the device is virtual"
+
+
+def _number(path: Path) -> int | str:
+    text = _text(path)
+    return int(text) if text is not None and text.isdecimal() else "unknown: the device does not say"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

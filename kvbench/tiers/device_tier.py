@@ -1,0 +1,194 @@
+"""A block device as a tier: read-only unless the user repeats its path, checked before every use, then claimed."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.errors import TierError
+from kvbench.tiers import block, directory
+from kvbench.tiers.block import BlockDevice, Kernel
+from kvbench.tiers.device import device_facts
+from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, DirectoryTier, Workspace
+from kvbench.tiers.mounts import Mount
+from kvbench.units import format_bytes
+
+_SAMPLES = 128
+_SAMPLE_BYTES = 4096
+# Data in use holds zeros as well; from this share on they say that much of the range was never written.
+_TOO_EMPTY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTier:
+    """A block device that passed the checks; ``writable`` only after the user repeated its resolved path."""
+
+    name: str
+    device: BlockDevice
+    numbers: str
+    writable: bool
+
+    @property
+    def path(self) -> Path:
+        """The device's resolved path."""
+        return self.device.path
+
+    @property
+    def free_bytes(self) -> int:
+        """What a data set may take: the whole device."""
+        return self.device.size_bytes
+
+    @property
+    def mount(self) -> Mount:
+        """What stands where a directory has its mount, so that counters and link limits are found the same way."""
+        return Mount(str(self.path), "block device", str(self.path), "", self.numbers)
+
+    def facts(self) -> dict[str, str | int | None]:
+        """What the tier is, for the result file."""
+        return {
+            "path": str(self.path),
+            "filesystem": "none: a raw block device",
+            "client": "kernel, local device",
+            "access": "read and written (--allow-destroy)" if self.writable else "read only",
+            **device_facts(self.mount),
+            "size_bytes": self.device.size_bytes,
+            "logical_sector_bytes": self.device.logical_sector_bytes,
+            "physical_sector_bytes": self.device.physical_sector_bytes,
+        }
+
+
+def inspect(name: str, target: str, allow_destroy: Sequence[str]) -> DeviceTier:
+    """The block device ``target`` as a tier; TierError when something uses it or consent names another path."""
+    kernel = Kernel.here()
+    device = block.identify(target, kernel)
+    block.require_unused(device, kernel)
+    writable = str(device.path) in allow_destroy
+    if writable:
+        block.require_expendable(device, block.read_head(device))
+    status = device.path.stat()
+    return DeviceTier(name, device, f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", writable)
+
+
+def default_dataset_bytes(tier: DeviceTier) -> int:
+    """4 GiB or the whole device, whichever is less, in whole MiB."""
+    return min(DEFAULT_DATASET_BYTES, tier.device.size_bytes) >> 20 << 20
+
+
+def require_space(tier: DeviceTier, dataset_bytes: int) -> None:
+    """TierError unless the data set lies within the device: fio cuts a size beyond the end silently (3.33)."""
+    if dataset_bytes > tier.device.size_bytes:
+        raise TierError(
+            f"{tier.path} has {format_bytes(tier.device.size_bytes)} and the data set needs "
+            f"{format_bytes(dataset_bytes)}; use a smaller --dataset."
+        )
+
+
+def require_direct_io(tier: DeviceTier, sizes: Sequence[int]) -> None:
+    """TierError unless every I/O size is a whole number of the device's sectors, which O_DIRECT needs."""
+    sector = tier.device.logical_sector_bytes
+    for size in sizes:
+        if size % sector:
+            raise TierError(
+                f"{tier.path} has sectors of {sector} bytes and refuses O_DIRECT with {size} bytes; "
+                "choose a model, TP or block size whose unit is a multiple."
+            )
+
+
+@contextmanager
+def workspace(tier: DeviceTier, run_dir: Path) -> Iterator[Workspace]:
+    """The device held for exclusive use and all checks passed once more; the guard watches a folder of the run."""
+    again = inspect(tier.name, str(tier.path), [str(tier.path)] if tier.writable else [])
+    if (again.device, again.numbers) != (tier.device, tier.numbers):
+        raise TierError(f"{tier.path} is not the device that it was when this run started; nothing was touched.")
+    with _held(tier.device), directory.workspace(DirectoryTier(tier.name, run_dir.resolve(), None, 0)) as space:
+        yield space
+
+
+def cached_fraction(tier: DeviceTier, size: int) -> float | None:
+    """Share of the first ``size`` bytes that is in the page cache of the device (mincore(2)), or None."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    count = -(-size // mmap.PAGESIZE)
+    vector = ctypes.create_string_buffer(count)
+    try:
+        descriptor = os.open(tier.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    finally:
+        os.close(descriptor)
+    if address in (None, ctypes.c_void_p(-1).value):
+        return None
+    try:
+        if libc.mincore(address, size, vector) != 0:
+            return None
+    finally:
+        libc.munmap(address, size)
+    return sum(byte & 1 for byte in vector.raw[:count]) / count if count else None
+
+
+def drop_cached(tier: DeviceTier, size: int) -> str:
+    """Drop the device's cached pages (POSIX_FADV_DONTNEED) and say how it went."""
+    try:
+        descriptor = os.open(tier.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return f"failed: {error.strerror}"
+    left = cached_fraction(tier, size)
+    if left is None:
+        return "asked for (fadvise); the outcome cannot be seen here"
+    return "dropped" if left == 0 else f"failed: {left:.0%} of the pages stayed"
+
+
+def unwritten_estimate(tier: DeviceTier, size: int) -> int | None:
+    """Bytes of the first ``size`` that read as zeros, from 128 samples: most likely never written, or trimmed.
+
+    Such ranges are answered without touching the medium. Below 5 % it is 0; None when the samples cannot be read.
+    """
+    pages = size // _SAMPLE_BYTES
+    chosen = random.Random(0).sample(range(pages), min(_SAMPLES, pages))
+    buffer = mmap.mmap(-1, _SAMPLE_BYTES)
+    try:
+        descriptor = os.open(tier.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            empty = sum(1 for page in chosen if _is_empty(descriptor, buffer, page))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    finally:
+        buffer.close()
+    if not chosen:
+        return None
+    return size * empty // len(chosen) if empty / len(chosen) >= _TOO_EMPTY else 0
+
+
+def _is_empty(descriptor: int, buffer: mmap.mmap, page: int) -> bool:
+    os.preadv(descriptor, [buffer], page * _SAMPLE_BYTES)
+    return not any(buffer[:])
+
+
+@contextmanager
+def _held(device: BlockDevice) -> Iterator[None]:
+    """The device claimed: while it is, the kernel lets nobody mount it, swap to it or build on it."""
+    try:
+        descriptor = os.open(device.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
+    except OSError as error:
+        raise TierError(block.not_exclusive(device, error)) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,77 @@
+"""Small experiments that say what a file system or this process may do; each leaves nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from kvbench.tiers.pagecache import cached_fraction, direct_write_error
+
+# A size that no sector size divides.
+UNALIGNED = 1000
+_ALIGNMENTS = (512, 4096, 65536)
+_PROBE_BYTES = 4 << 20
+
+# include/uapi/asm-generic/unistd.h: the same number on every architecture that has io_uring.
+_IO_URING_SETUP = 425
+_PARAMETERS_BYTES = 120
+
+
+def answers(path: Path, seconds: float = 10.0) -> bool:
+    """Whether the file system behind ``path`` answers at all.
+
+    A child asks, because a hung mount keeps the asker in uninterruptible sleep; a child that stays there is abandoned.
+    """
+    command = ["stat", "--file-system", "--", str(path)]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(1.0)
+        return False
+    return True
+
+
+def smallest_direct_size(folder: Path) -> int | None:
+    """The first of 1000 (no rule at all), 512, 4096 and 65536 bytes that O_DIRECT takes; None when it is refused."""
+    for size in (UNALIGNED, *_ALIGNMENTS):
+        if direct_write_error(folder / "probe-alignment", size) is None:
+            return size
+    return None
+
+
+def direct_io_leaves_pages(folder: Path) -> float | None:
+    """Share of a file's pages in the page cache after O_DIRECT writes and reads: 0 where O_DIRECT bypasses it."""
+    path = folder / "probe-cache"
+    buffer = mmap.mmap(-1, _PROBE_BYTES)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+        try:
+            os.write(descriptor, buffer)
+            os.preadv(descriptor, [buffer], 0)
+        finally:
+            os.close(descriptor)
+        return cached_fraction([path])
+    except OSError:
+        return None
+    finally:
+        buffer.close()
+        path.unlink(missing_ok=True)
+
+
+def io_uring_error() -> int | None:
+    """None when this process may set up an io_uring, else the errno: EPERM from seccomp or the sysctl, ENOSYS."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    parameters = ctypes.create_string_buffer(_PARAMETERS_BYTES)
+    descriptor = libc.syscall(ctypes.c_long(_IO_URING_SETUP), ctypes.c_uint(1), parameters)
+    if descriptor < 0:
+        return ctypes.get_errno() or errno.EPERM
+    os.close(descriptor)
+    return None
