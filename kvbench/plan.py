@@ -50,6 +50,18 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
     )
 
 
+def job_comments(uses: Iterable[Use]) -> str:
+    """Comment lines for a job file: what each use stores, where a connector of an engine decided it."""
+    lines = [
+        f"; {use.model}, TP {use.tp}, {use.kv_dtype}: {use.connector} of vLLM {use.engine_version} makes "
+        f"{use.units_per_block + use.windowed_units} x {use.io_bytes} bytes for {use.block_tokens} tokens, "
+        f"{use.parallelism_per_request} in flight for one request\n"
+        for use in uses
+        if use.engine_version is not None
+    ]
+    return "".join(lines)
+
+
 def points_for(
     uses: Iterable[Use], tiers: Sequence[str], mixes: Sequence[Mix], numjobs: Sequence[int], driver: str = "fio"
 ) -> tuple[Point, ...]:

@@ -19,7 +19,7 @@ from kvbench.drivers.fio.driver import SERIES_NAME, FioDriver, unmeasured
 from kvbench.drivers.fio.run import OUTPUT_NAME, Fio
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.measurement import Measurement, TierPlan, writes_of
-from kvbench.plan import Point, slug
+from kvbench.plan import Point, job_comments, slug
 from kvbench.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
 from kvbench.rounds import Decided, next_round_s, pool
 from kvbench.tiers import target
@@ -132,7 +132,10 @@ class _Session:
         with target.workspace(tier, self.run_dir) as space:
             target.require_direct_io(tier, space, sorted({point.io_bytes for point in points}))
             site = Site(tier, space, plan.settings)
-            self.driver.check(points, site, self.run_dir / f"{slug(plan.name)}.fio")
+            job_file = self.run_dir / f"{slug(plan.name)}.fio"
+            self.driver.check(points, site, job_file)
+        # The points know no model; the file for people says whose I/O this is.
+        job_file.write_text(job_comments(self.measurement.uses) + job_file.read_text())
 
     def measure(self, plans: Sequence[TierPlan], tiers: Mapping[str, Tier]) -> None:
         """Lay the data out on these tiers and measure their points; a tier that cannot be laid out is skipped."""

@@ -46,8 +46,9 @@ def jobs(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the file here instead.")] = None,
 ) -> None:
     """Load, derive, plan, render."""
-    from kvbench.commands.planning import Request, described, measurement_for
+    from kvbench.commands.planning import Request, measurement_for
     from kvbench.drivers.fio.job import render_points
+    from kvbench.plan import job_comments
     from kvbench.results import write_atomically
 
     request = Request(
@@ -69,7 +70,7 @@ def jobs(
     )
     measurement = measurement_for(request)
     plan = measurement.tiers[0]
-    text = "".join(f"; {line}\n" for line in described(measurement.uses))
+    text = job_comments(measurement.uses)
     text += render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
     if output is None:
         typer.echo(text, nl=False)

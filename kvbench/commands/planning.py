@@ -126,17 +126,6 @@ def _numjobs(request: Request, uses: Sequence[Use]) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*_PUBLISHED_JOBS, *own)))
 
 
-def described(uses: Sequence[Use]) -> list[str]:
-    """What each use stores, in a line, where a connector of an engine decided it."""
-    return [
-        f"{use.model}, TP {use.tp}, {use.kv_dtype}: {use.connector} of vLLM {use.engine_version} makes "
-        f"{use.units_per_block + use.windowed_units} x {use.io_bytes} bytes for {use.block_tokens} tokens, "
-        f"{use.parallelism_per_request} in flight for one request"
-        for use in uses
-        if use.engine_version is not None
-    ]
-
-
 def _named_tiers(tiers: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for name, target in map(parse_tier, tiers):
