@@ -6,7 +6,7 @@ DEMO_RUN = reports/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
 PREFILL := profiles/prefill/gpt-oss-120b-h200.csv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test example lint format fio clean
+.PHONY: help demo test example lab-up lab-down test-tiers lint format fio clean
 
 help:  ## Say what each target does.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -26,6 +26,15 @@ test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where i
 
 example: $(VENV)/.installed  ## Rebuild reports/example/ from the run recorded there.
 	$(BIN)/kvbench report reports/example/run --ttft-csv $(PREFILL) -o reports/example/report.html
+
+lab-up: $(VENV)/.tested fio  ## Start the storage lab: real Ceph, S3 and loop devices below one directory (root).
+	$(BIN)/python -m tests.lab up --install
+
+lab-down:  ## Stop the storage lab and remove its directory.
+	$(BIN)/python -m tests.lab down
+
+test-tiers: $(VENV)/.tested  ## Run the tests that need the storage lab (skipped with the reason where it is not up).
+	$(BIN)/python -m pytest -q tests/tiers
 
 lint: $(VENV)/.linted  ## Check style and types.
 	$(BIN)/ruff check .

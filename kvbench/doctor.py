@@ -18,11 +18,11 @@ from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio.job import fio_path
 from kvbench.errors import InputFileError, KvbenchError, TierError, ToolError
 from kvbench.formats import fio as fio_format
-from kvbench.tiers import block, ceph, directory, endpoint, kinds, probe
+from kvbench.tiers import block, directory, dram, endpoint, kinds, probe
 from kvbench.tiers.block import Kernel
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.guard import TOKEN_VARIABLE
-from kvbench.units import format_bytes, format_count
+from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
 
 Status = Literal["ok", "note", "problem"]
 Value = str | int | bool | None
@@ -30,6 +30,9 @@ Value = str | int | bool | None
 ENGINES = ("libaio", "io_uring", "psync")
 _JOBS_OF_THE_STUDY = 16
 _MEGABYTE = 1 << 20
+# One server block of gpt-oss-120b.
+_BLOCK_BYTES = 1179648
+_COPY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,7 @@ def _directory(name: str, target: str) -> Diagnosis:
     except TierError as error:
         return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
     findings = [_space(tier), *_in_workspace(tier), *_caveats(tier)]
-    facts = {**tier.facts(), **ceph.facts(tier.path, tier.mount)}
-    return Diagnosis(name, target, kinds.describe(tier.mount), facts, tuple(findings))
+    return Diagnosis(name, target, kinds.describe(tier.mount), tier.facts(), tuple(findings))
 
 
 def _space(tier: DirectoryTier) -> Finding:
@@ -267,15 +269,27 @@ def _refusal(check: str, fine: str, require: Callable[[], None]) -> Finding:
 
 
 def _memory_tier(name: str) -> Diagnosis:
-    nodes = sorted(Path("/sys/devices/system/node").glob("node[0-9]*"))
-    facts: dict[str, Value] = {"memory_bytes": environment.memory_bytes(), "numa_nodes": len(nodes) or None}
-    size = environment.memory_bytes()
-    return Diagnosis(
-        name,
-        "dram",
-        "memory of this host",
-        facts,
-        (Finding("memory", "ok", format_bytes(size) if size else "unknown"),),
+    """Memory cannot be measured as a tier of a run yet; what a copy of a block costs is measured here, for 1 s each."""
+    size, nodes = environment.memory_bytes(), dram.numa_nodes()
+    facts: dict[str, Value] = {
+        "memory_bytes": size,
+        "numa_nodes": ", ".join(f"node {node}: CPU {processors}" for node, processors in nodes.items()) or None,
+    }
+    costs = [dram.measure_copies(_BLOCK_BYTES, threads, _COPY_S) for threads in (1, _JOBS_OF_THE_STUDY)]
+    findings = [Finding("memory", "ok", format_bytes(size) if size else "unknown"), *map(_copy_finding, costs)]
+    if len(nodes) > 1:
+        hint = "run it under 'numactl --cpunodebind=N --membind=N' for the node of the engine"
+        findings.append(Finding("NUMA", "note", f"{len(nodes)} nodes, the system chose which took part", hint))
+    return Diagnosis(name, "dram", "memory of this host", facts, tuple(findings))
+
+
+def _copy_finding(cost: dram.CopyCost) -> Finding:
+    threads = f"{cost.threads} thread" + ("s" if cost.threads > 1 else "")
+    return Finding(
+        f"copy, {threads}",
+        "ok",
+        f"{format_bytes(cost.block_bytes)} in {format_duration_ns(cost.p50_ns)} (p50), "
+        f"{format_duration_ns(cost.p99_ns)} (p99); {format_bandwidth(cost.bytes_per_s)} together",
     )
 
 

@@ -221,7 +221,12 @@ def test_credentials_in_the_endpoint_are_refused_and_never_shown(
     assert outcome.code == 2
 
 
-def test_dram_is_described(kvbench: Kvbench, fake_fio: FakeFio) -> None:
-    found, _ = examined(kvbench("doctor", "--tier", "dram", "--json"))
+def test_dram_is_described_with_the_cost_of_a_copy(
+    kvbench: Kvbench, fake_fio: FakeFio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_COPY_S", 0.01)
+    found, findings = examined(kvbench("doctor", "--tier", "dram", "--json"))
     assert found["kind"] == "memory of this host"
+    assert {"copy, 1 thread", "copy, 16 threads"} <= set(findings)
+    assert findings["copy, 1 thread"]["observed"].startswith("1.125 MiB in ")
     assert found["facts"]["memory_bytes"] == environment.memory_bytes()

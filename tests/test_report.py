@@ -30,6 +30,7 @@ from kvbench.report.build import build
 from kvbench.report.data import Cell, Column, Report, Sheet, TargetTimes, as_table, clean, scrubbed, to_json
 from kvbench.report.html import html
 from kvbench.report.judged import LoadedRun, Wanted, load_runs
+from kvbench.report.references import references
 from kvbench.results import Caveat, PointResult, RunResult
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
@@ -161,10 +162,28 @@ def test_without_prefill_the_report_says_what_is_missing(tmp_path: Path) -> None
         "verdicts",
         "times",
         "measured",
+        "references",
         "distrust",
         "blocks",
         "provenance",
     }
+
+
+def test_published_tiers_stand_beside_the_measured_ones_at_the_same_io(report: Report) -> None:
+    sheet = report.sheet("references")
+    keys = [column.key for column in sheet.columns]
+    rows = [dict(zip(keys, (cell.text for cell in row), strict=True)) for row in sheet.rows]
+    assert [row["tier"] for row in rows][:2] == ["fast", "slow"]
+    assert {row["tier"] for row in rows} >= {"CephFS (published study)", "Micron 7450 NVMe, XFS (published study)"}
+    kinds = {(row["mix"], row["direction"]) for row in rows}
+    assert kinds == {("mixed", "read"), ("mixed", "write"), ("read", "read")}
+    assert all(row["published_in"] for row in rows)
+    assert "nothing is interpolated" in sheet.note
+
+
+def test_io_that_nobody_published_has_no_such_table(tmp_path: Path) -> None:
+    runs = [loaded(tmp_path)]
+    assert references(runs, ()).rows == ()
 
 
 def test_a_model_that_the_samples_are_not_of(tmp_path: Path) -> None:

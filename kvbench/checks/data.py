@@ -17,8 +17,8 @@ def unwritten(point: PointResult) -> Caveat | None:
         return None
     return Caveat(
         "unwritten-data",
-        f"{format_bytes(missing)} of the data set were never written (holes or unwritten extents): reading them "
-        "touches no storage",
+        f"{format_bytes(missing)} of the data set were never written (holes, unwritten extents, zeros on a "
+        "device): reading them touches no storage",
         "lay the data out with real writes; fallocate and truncate are not enough",
         {"unwritten_bytes": missing, "dataset_bytes": point.conditions.dataset_bytes},
     )

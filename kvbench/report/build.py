@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from kvbench import __version__
 from kvbench.crossover import Goal, Verdict
 from kvbench.gate import overall
+from kvbench.reference_tiers import reference_tiers
 from kvbench.report import cells, series, sheets
 from kvbench.report.cells import point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
 from kvbench.report.decisions import outcome_text
 from kvbench.report.judged import Judged, LoadedRun, Wanted, judged
 from kvbench.report.methods import methods
+from kvbench.report.references import references
 from kvbench.units import format_duration_s, format_tokens
 
 # More sentences than this no longer fit the first screen: then counts stand in for names.
@@ -173,6 +175,7 @@ def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
         sheets.verdicts(all_judged, runs),
         sheets.times(all_judged, runs),
         sheets.measured(runs),
+        references(runs, reference_tiers()),
         sheets.doubts(runs),
         sheets.blocks(runs),
         sheets.prefill(wanted),

@@ -20,6 +20,7 @@ from kvbench.tiers.mounts import Mount
 from kvbench.units import format_bytes
 
 _SAMPLES = 128
+_WINDOW_BYTES = 1 << 30
 _SAMPLE_BYTES = 4096
 # Data in use holds zeros as well; from this share on they say that much of the range was never written.
 _TOO_EMPTY = 0.05
@@ -111,30 +112,19 @@ def workspace(tier: DeviceTier, run_dir: Path) -> Iterator[Workspace]:
 
 
 def cached_fraction(tier: DeviceTier, size: int) -> float | None:
-    """Share of the first ``size`` bytes that is in the page cache of the device (mincore(2)), or None."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
-    count = -(-size // mmap.PAGESIZE)
-    vector = ctypes.create_string_buffer(count)
+    """Share of the first ``size`` bytes that is in the page cache of the device, or None when it cannot be seen."""
     try:
         descriptor = os.open(tier.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+        windows = [(at, min(_WINDOW_BYTES, size - at)) for at in range(0, size, _WINDOW_BYTES)]
+        resident = [_resident_pages(descriptor, at, length) for at, length in windows]
     finally:
         os.close(descriptor)
-    if address in (None, ctypes.c_void_p(-1).value):
-        return None
-    try:
-        if libc.mincore(address, size, vector) != 0:
-            return None
-    finally:
-        libc.munmap(address, size)
-    return sum(byte & 1 for byte in vector.raw[:count]) / count if count else None
+    pages = -(-size // mmap.PAGESIZE)
+    known = [count for count in resident if count is not None]
+    return sum(known) / pages if pages and len(known) == len(resident) else None
 
 
 def drop_cached(tier: DeviceTier, size: int) -> str:
@@ -174,6 +164,23 @@ def unwritten_estimate(tier: DeviceTier, size: int) -> int | None:
     if not chosen:
         return None
     return size * empty // len(chosen) if empty / len(chosen) >= _TOO_EMPTY else 0
+
+
+def _resident_pages(descriptor: int, offset: int, length: int) -> int | None:
+    """Pages of a range that are in the page cache (mincore(2), which sets the lowest bit and no other)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    address = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, offset)
+    if address in (None, ctypes.c_void_p(-1).value):
+        return None
+    vector = ctypes.create_string_buffer(-(-length // mmap.PAGESIZE))
+    try:
+        return vector.raw.count(1) if libc.mincore(address, length, vector) == 0 else None
+    finally:
+        libc.munmap(address, length)
 
 
 def _is_empty(descriptor: int, buffer: mmap.mmap, page: int) -> bool:

@@ -1,0 +1,1 @@
+"""Tests against the storage lab (tests/lab): real Ceph, real devices. Collected only when this folder is named."""
