@@ -41,7 +41,8 @@ class TierPlan:
 class Measurement:
     """Everything that a run needs to know, and nothing that it finds out.
 
-    ``before_read`` is the user's command, in words, to run before every round that reads.
+    ``before_read`` is the user's command, in words, to run before every round that reads; ``read_counter`` the one that
+    says how many bytes the storage has read so far.
     """
 
     tiers: tuple[TierPlan, ...]
@@ -49,6 +50,7 @@ class Measurement:
     points: tuple[Point, ...]
     repeats: int = 1
     before_read: tuple[str, ...] = ()
+    read_counter: tuple[str, ...] = ()
 
 
 def plan_tier(

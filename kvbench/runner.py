@@ -25,6 +25,7 @@ from kvbench.rounds import Decided, next_round_s, pool
 from kvbench.tiers import target
 from kvbench.tiers.before_read import run_before_read
 from kvbench.tiers.limits import limit_facts, limit_of
+from kvbench.tiers.read_counter import read_counter
 from kvbench.tiers.target import Tier
 
 POINTS_FOLDER = "points"
@@ -179,7 +180,7 @@ class _Session:
         """One round, after the user's --before-read when it reads; a command that fails fails the round."""
         command = () if point.mix == "write" else self.measurement.before_read
         if not command:
-            return self.driver.measure(point, site, folder, runtime_s)
+            return self._counted(point, site, folder, runtime_s)
         try:
             hook = run_before_read(command, folder)
         except Interrupted as error:
@@ -187,7 +188,26 @@ class _Session:
             raise RoundInterrupted(str(error), Observation(partial, {})) from None
         if hook.failure is not None:
             return _after(hook, Observation(unmeasured(point, "failed", hook.failure), {}))
-        return _after(hook, self.driver.measure(point, site, folder, runtime_s))
+        return _after(hook, self._counted(point, site, folder, runtime_s))
+
+    def _counted(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """One round, with the bytes that the user's --read-counter says the storage read meanwhile."""
+        counter = () if point.mix == "write" else self.measurement.read_counter
+        if not counter:
+            return self.driver.measure(point, site, folder, runtime_s)
+        try:
+            before = read_counter(counter, folder)
+            item = self.driver.measure(point, site, folder, runtime_s)
+            seen = read_counter(counter, folder) - before
+        except MeasurementError as error:
+            return Observation(unmeasured(point, "failed", str(error)), {})
+        except Interrupted as error:
+            if isinstance(error, RoundInterrupted):
+                raise
+            partial = unmeasured(point, "interrupted", "stopped while --read-counter ran")
+            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+        conditions = replace(item.point.conditions, device_read_bytes=seen)
+        return replace(item, point=replace(item.point, conditions=conditions))
 
     def _keep(self, point: Point, rounds: Sequence[Observation], *, interrupted: bool = False) -> None:
         """Pool, judge and save the rounds of a point."""

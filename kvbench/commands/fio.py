@@ -23,6 +23,7 @@ from kvbench.commands.options import (
     NumjobsOption,
     PrecisionOption,
     PublishedOption,
+    ReadCounterOption,
     ReadShareOption,
     RuntimeOption,
     TpOption,
@@ -69,6 +70,7 @@ def fio(
     target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
     limit: LimitOption = None,
     before_read: BeforeReadOption = None,
+    read_counter: ReadCounterOption = None,
     allow_destroy: Annotated[
         list[str] | None,
         typer.Option(
@@ -118,6 +120,7 @@ def fio(
             published=published,
             limits=limit,
             before_read=before_read,
+            read_counter=read_counter,
             allow_destroy=allow_destroy or (),
         )
         wanted = measurement_for(request)
@@ -130,8 +133,12 @@ def fio(
     goal = parse_tokens(target_context)
     program = find_fio()
     opened = rundir.open_run(output, wanted, resume=resume, fio_version=program.version, labels=parse_labels(label))
-    if resume and wanted is not None and wanted.before_read != opened.measurement.before_read:
-        raise UsageError(f"{opened.path} was started with another --before-read; repeat that, or give only --resume.")
+    hooks = opened.measurement.before_read, opened.measurement.read_counter
+    if resume and wanted is not None and (wanted.before_read, wanted.read_counter) != hooks:
+        raise UsageError(
+            f"{opened.path} was started with another --before-read or --read-counter; "
+            "repeat those, or give only --resume."
+        )
     decided = None if curve is None else _decided(opened.measurement, curve, goal)
     try:
         with console.progress() as progress:

@@ -89,6 +89,15 @@ BeforeReadOption = Annotated[
         "split into words and run without a shell; when it fails, the point fails.",
     ),
 ]
+ReadCounterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--read-counter",
+        metavar="CMD",
+        help="A command that prints how many bytes the storage has read so far, like the sum of Ceph's op_r_out_bytes. "
+        "Asked before and after every round that reads, where this host sees no device.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 

@@ -47,6 +47,7 @@ class Request:
     repeats: int = 1
     limits: list[str] | None = None
     before_read: str | None = None
+    read_counter: str | None = None
     engine_version: str | None = None
     gpu_arch: str = "sm90"
     allow_destroy: Sequence[str] = ()
@@ -97,7 +98,9 @@ def measurement_for(request: Request) -> Measurement:
     limits = parse_limits(request.limits, list(named))
     tiers = tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers)
     command = () if request.before_read is None else parse_command(request.before_read)
-    return Measurement(tiers, uses, points_for(uses, list(named), mixes, numjobs), request.repeats, command)
+    counter = () if request.read_counter is None else parse_command(request.read_counter, "--read-counter")
+    points = points_for(uses, list(named), mixes, numjobs)
+    return Measurement(tiers, uses, points, request.repeats, command, counter)
 
 
 def uses_for(

@@ -24,20 +24,20 @@ _IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _SHORTEST_SECRET = 6
 
 
-def parse_command(text: str) -> tuple[str, ...]:
-    """The words of ``--before-read``, as a shell would split them; UsageError when there are none.
+def parse_command(text: str, option: str = "--before-read") -> tuple[str, ...]:
+    """The words of a command that ``option`` gives, as a shell would split them; UsageError when there are none.
 
     A command that carries a credential is refused, because the command is part of the record.
     """
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"--before-read {text!r} cannot be split into words ({error}); check its quotes.") from None
+        raise UsageError(f"{option} {text!r} cannot be split into words ({error}); check its quotes.") from None
     if not words:
-        raise UsageError("--before-read is empty; name a command, or leave the option out.")
+        raise UsageError(f"{option} is empty; name a command, or leave the option out.")
     if without_secrets(text) != text:
         raise UsageError(
-            "--before-read carries what looks like a credential, and the command is recorded; "
+            f"{option} carries what looks like a credential, and the command is recorded; "
             "put it into a script of yours and name that."
         )
     return words
