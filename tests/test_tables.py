@@ -71,6 +71,7 @@ def test_points_table_shows_both_directions_and_what_is_missing() -> None:
             mixed_point(4500, 1500),
             point(id="w", mix="write", read=None, write=direction(10, 9.96, latency_ns=slow)),
             point(id="h", read=direction(10, 9.94, latency_ns=half)),
+            point(id="s", read=direction(10, 0.1, latency_ns=latency(10e9, p99=17_112_760_320))),
             point(id="n", read=direction(latency_ns=None), warnings=(Caveat("a", "", ""), Caveat("b", "", ""))),
             point(id="f", status="failed", reason="no space", read=None),
         ),
@@ -80,6 +81,7 @@ def test_points_table_shows_both_directions_and_what_is_missing() -> None:
         ("write", "25", "28.12", "10.0", "10.0", "10.0 to 10.0", ""),
         ("write", "10", "11.21", "99.0", "99.0", "-", ""),
         ("read", "9.9", "11.18", "99.0", "99.0", "99.0 to ?", ""),
+        ("read", "0.1", "0.113", "10,000", "≥17,113", "10,000 to 10,000", ""),
         ("read", "100", "112.5", "-", "-", "-", "a, b"),
         ("failed", "-", "-", "-", "-", "-", "no space"),
     ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvbench.results import Caveat, LatencyNs, PointResult, RunResult, Use
+from kvbench.stats import FIO_LAST_BIN_NS
 from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
 
 _MARKDOWN = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")
@@ -113,7 +114,10 @@ def _point_rows(point: PointResult) -> list[tuple[str, ...]]:
 
 
 def _ms(latency_ns: int | None) -> str:
-    return "-" if latency_ns is None else format_ms(latency_ns)
+    if latency_ns is None:
+        return "-"
+    # What lies in fio's last bin is at least that slow.
+    return f"≥{format_ms(latency_ns)}" if latency_ns >= FIO_LAST_BIN_NS else format_ms(latency_ns)
 
 
 def _interval(low: int | None, high: int | None) -> str:
