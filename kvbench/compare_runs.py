@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from kvbench.results import Mix, PointResult, Round, RunResult
+from kvbench.rounds import spread
 
 Outcome = Literal["faster", "slower", "cannot tell apart", "one round only"]
 Metric = Literal["bandwidth", "p99"]
@@ -134,14 +135,10 @@ def _difference(
         ratio=middle_b / middle_a,
         low=interval[0] if interval else None,
         high=interval[1] if interval else None,
-        spread_a=_spread(a),
-        spread_b=_spread(b),
+        spread_a=spread(a),
+        spread_b=spread(b),
         outcome=_outcome(interval, metric),
     )
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    return max(values) / min(values) - 1 if len(values) > 1 else None
 
 
 def _outcome(interval: tuple[float, float] | None, metric: Metric) -> Outcome:

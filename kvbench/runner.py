@@ -229,9 +229,10 @@ class _Session:
             kept = replace(kept, series=f"{folder}/{SERIES_NAME}")
         if self.measurement.repeats > 1 and not interrupted:
             results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
-        self.result = self.result.with_point(judge(kept))
+        kept = judge(kept)
+        self.result = self.result.with_point(kept)
         results.save(self.result, self.run_dir)
-        self.progress.measured(judge(kept))
+        self.progress.measured(kept)
 
     def _limited(self, point: PointResult) -> Conditions:
         """The point's conditions with what its tier's link allows, as the tier's facts name it."""
