@@ -11,18 +11,22 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kvbench import environment
 from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio.job import fio_path
 from kvbench.errors import InputFileError, KvbenchError, TierError, ToolError
 from kvbench.formats import fio as fio_format
-from kvbench.tiers import block, directory, dram, endpoint, kinds, probe
+from kvbench.recorder import Recorder, histograms_of
+from kvbench.tiers import block, directory, dram, endpoint, kinds, memory, probe
 from kvbench.tiers.block import Kernel
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.guard import TOKEN_VARIABLE
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
+
+if TYPE_CHECKING:
+    from kvbench.tiers.dram import Pool
 
 Status = Literal["ok", "note", "problem"]
 Value = str | int | bool | None
@@ -65,7 +69,7 @@ def examine_tier(name: str, target: str) -> Diagnosis:
     """What a tier is and can do; what cannot be examined is a problem, never an exception."""
     if target.startswith("s3://"):
         return _bucket(name, target)
-    if target == "dram":
+    if memory.claims(target):
         return _memory_tier(name)
     if not probe.answers(Path(target).expanduser()):
         hung = Finding(
@@ -269,27 +273,29 @@ def _refusal(check: str, fine: str, require: Callable[[], None]) -> Finding:
 
 
 def _memory_tier(name: str) -> Diagnosis:
-    """Memory cannot be measured as a tier of a run yet; what a copy of a block costs is measured here, for 1 s each."""
+    """What a copy of one block costs, for 1 s each; 'kvbench fio --tier dram' measures it as a run."""
     size, nodes = environment.memory_bytes(), dram.numa_nodes()
-    facts: dict[str, Value] = {
-        "memory_bytes": size,
-        "numa_nodes": ", ".join(f"node {node}: CPU {processors}" for node, processors in nodes.items()) or None,
-    }
-    costs = [dram.measure_copies(_BLOCK_BYTES, threads, _COPY_S) for threads in (1, _JOBS_OF_THE_STUDY)]
-    findings = [Finding("memory", "ok", format_bytes(size) if size else "unknown"), *map(_copy_finding, costs)]
+    pool = dram.new_pool(dram.POOL_BYTES)
+    findings = [
+        Finding("memory", "ok", format_bytes(size) if size else "unknown"),
+        *(_copy_finding(pool, threads) for threads in (1, _JOBS_OF_THE_STUDY)),
+    ]
     if len(nodes) > 1:
         hint = "run it under 'numactl --cpunodebind=N --membind=N' for the node of the engine"
         findings.append(Finding("NUMA", "note", f"{len(nodes)} nodes, the system chose which took part", hint))
-    return Diagnosis(name, "dram", "memory of this host", facts, tuple(findings))
+    return Diagnosis(name, memory.TARGET, "memory of this host", memory.inspect(name).facts(), tuple(findings))
 
 
-def _copy_finding(cost: dram.CopyCost) -> Finding:
-    threads = f"{cost.threads} thread" + ("s" if cost.threads > 1 else "")
+def _copy_finding(pool: Pool, threads: int) -> Finding:
+    recorders = [Recorder() for _ in range(threads)]
+    seconds = dram.copy_blocks(pool, _BLOCK_BYTES, recorders, _COPY_S)
+    latencies = histograms_of(recorders)["read"]
     return Finding(
-        f"copy, {threads}",
+        f"copy, {threads} thread" + ("s" if threads > 1 else ""),
         "ok",
-        f"{format_bytes(cost.block_bytes)} in {format_duration_ns(cost.p50_ns)} (p50), "
-        f"{format_duration_ns(cost.p99_ns)} (p99); {format_bandwidth(cost.bytes_per_s)} together",
+        f"{format_bytes(_BLOCK_BYTES)} in {format_duration_ns(latencies.percentile(50))} (p50), "
+        f"{format_duration_ns(latencies.percentile(99))} (p99); "
+        f"{format_bandwidth(latencies.samples * _BLOCK_BYTES / seconds)} together",
     )
 
 

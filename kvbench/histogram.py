@@ -41,6 +41,15 @@ class Histogram:
         return self.at_rank(nearest_rank(self.samples, percent))
 
 
+def bin_of(latency_ns: int) -> int:
+    """The middle of the bin that fio would count a latency in: at most 0.8 % off, exact below 128 ns.
+
+    64 bins for every power of two (fio 3.33 stat.c, plat_val_to_idx and plat_idx_to_val with FIO_IO_U_PLAT_BITS 6).
+    """
+    shift = max(0, latency_ns.bit_length() - 7)
+    return latency_ns if shift == 0 else (latency_ns >> shift << shift) + (1 << shift - 1)
+
+
 def nearest_rank(samples: int, percent: float) -> int:
     """The 1-based rank of the nearest-rank percentile: ceil(percent/100 x samples), in exact arithmetic."""
     if samples < 1:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES, Access, DeviceUse, JobSettings
+from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
+from kvbench.drivers.settings import Access, DeviceUse, JobSettings
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.plan import Point
 from kvbench.results import Use, write_atomically
-from kvbench.tiers import target as tiers
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.target import Tier
 from kvbench.units import format_bytes
@@ -26,7 +26,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TierPlan:
-    """One tier of the run: its name, the target as the user gave it, and how it is measured.
+    """One tier of the run: its name, the target as the user gave it, and how it is measured by which driver.
 
     ``limit_bytes_per_s`` is what the user says that the link or the volume allows.
     """
@@ -35,6 +35,7 @@ class TierPlan:
     target: str
     settings: JobSettings
     limit_bytes_per_s: int | None = None
+    driver: str = "fio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,14 @@ def plan_tier(
     rwmixread: int,
     access: Access,
     published: bool,
+    driver: str | None = None,
 ) -> TierPlan:
     """How ``tier`` is measured: one data file for each job of the largest job count (256 at most), in whole MiB."""
     files = max(numjobs) if published else min(max(numjobs), MAX_SHARED_FILES)
     if published:
         file_bytes = PUBLISHED_FILE_BYTES if dataset_bytes is None else dataset_bytes // files
     else:
-        wanted = tiers.default_dataset_bytes(tier) if dataset_bytes is None else dataset_bytes
+        wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
         file_bytes = wanted // files // _MIB * _MIB
     largest = max(io_bytes)
     if file_bytes < largest:
@@ -91,7 +93,7 @@ def plan_tier(
         precision=precision,
         device=_device_use(tier),
     )
-    return TierPlan(tier.name, target, settings)
+    return TierPlan(tier.name, target, settings, driver=driver or tier.driver)
 
 
 def writes_of(measurement: Measurement, name: str) -> bool:

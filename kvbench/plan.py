@@ -63,22 +63,31 @@ def job_comments(uses: Iterable[Use]) -> str:
 
 
 def points_for(
-    uses: Iterable[Use], tiers: Sequence[str], mixes: Sequence[Mix], numjobs: Sequence[int], driver: str = "fio"
+    uses: Iterable[Use], lanes: Sequence[tuple[str, str]], mixes: Sequence[Mix], numjobs: Sequence[int]
 ) -> tuple[Point, ...]:
-    """All points, grouped by tier and then by I/O size; uses with the same size share a point."""
+    """All points of the lanes ``(tier, driver)``, by lane and then by I/O size; uses of a size share a point."""
     sizes = list(dict.fromkeys(use.io_bytes for use in uses))
     return tuple(
-        Point(point_id(tier, size, mix, jobs), tier, driver, size, mix, jobs)
-        for tier in tiers
+        Point(point_id(tier, size, mix, jobs, driver), tier, driver, size, mix, jobs)
+        for tier, driver in lanes
         for size in sizes
         for mix in mixes
         for jobs in numjobs
     )
 
 
-def point_id(tier: str, io_bytes: int, mix: Mix, numjobs: int) -> str:
+def point_id(tier: str, io_bytes: int, mix: Mix, numjobs: int, driver: str = "fio") -> str:
     """The id of a point; it is also fio's job name and a file name, so it is plain ASCII."""
-    return f"{slug(tier)}-{io_bytes}-{mix}-j{numjobs}"
+    return f"{slug(tier)}-{io_bytes}-{mix}-j{numjobs}{_suffix(driver)}"
+
+
+def lane_name(tier: str, driver: str) -> str:
+    """A tier with one driver, as a file name."""
+    return slug(tier) + _suffix(driver)
+
+
+def _suffix(driver: str) -> str:
+    return "" if driver == "fio" else f"-{driver}"
 
 
 def slug(text: str) -> str:

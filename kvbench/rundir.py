@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kvbench import __version__, environment, measurement, results
+from kvbench.drivers import Program
 from kvbench.errors import UsageError
 from kvbench.measurement import Measurement
 from kvbench.plan import slug
@@ -22,11 +23,12 @@ IMPORTED_FOLDER = "imported"
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run directory, what is to be measured in it, and what has been measured so far."""
+    """A run directory, what is to be measured in it with which programs, and what has been measured so far."""
 
     path: Path
     measurement: Measurement
     result: RunResult
+    programs: Mapping[str, Program]
 
 
 def fresh(output: Path | None, tiers: Sequence[str]) -> Path:
@@ -62,24 +64,32 @@ def to_resume(output: Path | None) -> Path:
     return output.resolve()
 
 
+Find = Callable[[Iterable[str]], Mapping[str, Program]]
+
+
 def open_run(
-    output: Path | None, wanted: Measurement | None, *, resume: bool, fio_version: str, labels: Mapping[str, str]
+    output: Path | None, wanted: Measurement | None, *, resume: bool, find: Find, labels: Mapping[str, str]
 ) -> OpenRun:
-    """A run directory ready to be filled: a fresh one for ``wanted``, or with ``resume`` the one that was begun."""
+    """A run directory ready to be filled: a fresh one for ``wanted``, or with ``resume`` the one that was begun.
+
+    ``find`` gives the programs of the drivers by name; when one is missing nothing is created.
+    """
     if resume:
-        return _resumed(_to_resume(output), wanted)
+        return _resumed(to_resume(output), wanted, find)
     if wanted is None:
         raise UsageError("there is nothing to measure; name a tier.")
+    programs = find(plan.driver for plan in wanted.tiers)
+    fio = programs.get("fio")
     run_dir = fresh(output, [plan.name for plan in wanted.tiers])
     result = RunResult(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         uses=wanted.uses,
         labels=dict(labels),
-        environment=environment.collect(fio_version),
+        environment=environment.collect(fio.version if fio else None),
     )
     results.save(result, run_dir)
     measurement.save(wanted, run_dir)
-    return OpenRun(run_dir, wanted, result)
+    return OpenRun(run_dir, wanted, result, programs)
 
 
 def save_imported(
@@ -116,26 +126,18 @@ def write_summary(run_dir: Path) -> None:
     results.write_atomically(run_dir / SUMMARY_NAME, tables.markdown(shown, f"kvbench run {run_dir.name}"))
 
 
-def _to_resume(output: Path | None) -> Path:
-    if output is None:
-        started = [path.parent for path in REPORTS.glob(f"*/{measurement.MEASUREMENT_NAME}")]
-        output = max(started, key=lambda path: path.stat().st_mtime, default=None)
-    if output is None:
-        raise UsageError(f"there is no run below {REPORTS}/ to resume; name it with -o.")
-    return output.resolve()
-
-
-def _resumed(run_dir: Path, wanted: Measurement | None) -> OpenRun:
+def _resumed(run_dir: Path, wanted: Measurement | None, find: Find) -> OpenRun:
     saved = measurement.load(run_dir)
     if wanted is not None and not _same(saved, wanted):
         raise UsageError(f"{run_dir} was started with other options; repeat those, or give only -o and --resume.")
-    return OpenRun(run_dir, saved, results.load(run_dir))
+    programs = find(plan.driver for plan in saved.tiers)
+    return OpenRun(run_dir, saved, results.load(run_dir), programs)
 
 
 def _same(saved: Measurement, wanted: Measurement) -> bool:
     # The default data set follows the free space, which has changed since: the saved one counts.
     def key(plan: Measurement) -> object:
-        tiers = [(tier.name, tier.target, replace(tier.settings, file_bytes=0)) for tier in plan.tiers]
+        tiers = [(tier.name, tier.target, tier.driver, replace(tier.settings, file_bytes=0)) for tier in plan.tiers]
         return tiers, plan.uses, plan.points, plan.repeats
 
     return key(saved) == key(wanted)

@@ -12,14 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from kvbench import environment, results
+from kvbench import results
 from kvbench.checks import judge
-from kvbench.drivers import Driver, RoundInterrupted, Site
-from kvbench.drivers.fio.driver import SERIES_NAME, FioDriver, unmeasured
-from kvbench.drivers.fio.run import OUTPUT_NAME, Fio
+from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site, unmeasured
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.measurement import Measurement, TierPlan, writes_of
-from kvbench.plan import Point, job_comments, slug
+from kvbench.plan import Point, job_comments, lane_name
 from kvbench.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
 from kvbench.rounds import Decided, next_round_s, pool
 from kvbench.tiers import target
@@ -42,7 +40,7 @@ class Progress(Protocol):
         """A point starts."""
 
     def rate(self, text: str) -> None:
-        """fio's current rates."""
+        """The driver's current rates."""
 
     def measured(self, point: PointResult) -> None:
         """A point ended and is saved."""
@@ -61,7 +59,7 @@ def run(
     measurement: Measurement,
     result: RunResult,
     run_dir: Path,
-    fio: Fio,
+    programs: Mapping[str, Program],
     progress: Progress | None = None,
     decided: Decided | None = None,
     allow_destroy: Sequence[str] = (),
@@ -70,17 +68,19 @@ def run(
 
     Raises TierError before anything is measured when a tier cannot be used, and Interrupted on SIGINT, SIGTERM or
     SIGHUP after the point at hand is stopped and saved. A point that fails is saved with its reason; the run goes on.
-    ``decided`` may end a point early (see StopRule). ``allow_destroy`` names the block devices that may be written.
+    ``programs`` holds the driver of every point by name. ``decided`` may end a point early (see StopRule).
+    ``allow_destroy`` names the block devices that may be written.
     """
     progress = progress or Silent()
     with _interruptible():
         tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         _require_consent(measurement, tiers, allow_destroy)
         limits = {plan.name: limit_of(tiers[plan.name].mount, plan.limit_bytes_per_s) for plan in measurement.tiers}
-        result = replace(result, tiers={name: tier.facts() | limit_facts(limits[name]) for name, tier in tiers.items()})
-        _require_aio_slots(measurement)
-        driver = FioDriver(fio, progress.rate)
-        session = _Session(measurement, run_dir, driver, progress, decided, result)
+        result = replace(
+            result, tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()}
+        )
+        drivers = {name: program.driver(progress.rate) for name, program in programs.items()}
+        session = _Session(measurement, run_dir, drivers, progress, decided, result)
         pending = [plan for plan in measurement.tiers if session.visits([plan])]
         for plan in pending:
             session.prepare(plan, tiers[plan.name])
@@ -97,12 +97,12 @@ class _Session:
         self,
         measurement: Measurement,
         run_dir: Path,
-        driver: Driver,
+        drivers: Mapping[str, Driver],
         progress: Progress,
         decided: Decided | None,
         result: RunResult,
     ) -> None:
-        self.measurement, self.run_dir, self.driver = measurement, run_dir, driver
+        self.measurement, self.run_dir, self.drivers = measurement, run_dir, drivers
         self.progress, self.decided = progress, decided
         self.result = result
 
@@ -110,33 +110,32 @@ class _Session:
         """What is left to do on these tiers: ``(repeat, point)`` in the order of measuring.
 
         One visit each keeps the planned order. Several are paired and shuffled (with a fixed seed): every kind of point
-        runs on all tiers in a row, forwards in odd repeats and backwards in even ones (ABBA), so that slow drift of the
-        host falls on all tiers alike.
+        runs on all lanes (tiers and their drivers) in a row, forwards in odd repeats and backwards in even ones (ABBA),
+        so that slow drift of the host falls on all lanes alike.
         """
-        names = [plan.name for plan in plans]
-        planned = [point for point in self.measurement.points if point.tier in names]
+        lanes = [_lane(plan) for plan in plans]
+        planned = [point for point in self.measurement.points if _lane(point) in lanes]
         if self.measurement.repeats == 1:
             return [(1, point) for point in planned if self._repeats_done(point) < 1]
+        by_kind = {(_kind(point), _lane(point)): point for point in planned}
         left = []
         for repeat in range(1, self.measurement.repeats + 1):
-            kinds = list(dict.fromkeys((point.io_bytes, point.mix, point.numjobs) for point in planned))
+            kinds = list(dict.fromkeys(map(_kind, planned)))
             random.Random(repeat).shuffle(kinds)
-            order = names if repeat % 2 else names[::-1]
-            by_kind = {((point.io_bytes, point.mix, point.numjobs), point.tier): point for point in planned}
-            left += [(repeat, by_kind[kind, name]) for kind in kinds for name in order if (kind, name) in by_kind]
+            order = lanes if repeat % 2 else lanes[::-1]
+            left += [(repeat, by_kind[kind, lane]) for kind in kinds for lane in order if (kind, lane) in by_kind]
         return [(repeat, point) for repeat, point in left if self._repeats_done(point) < repeat]
 
     def prepare(self, plan: TierPlan, tier: Tier) -> None:
-        """Check rights, space, O_DIRECT and the job files of a tier before any tier is measured."""
-        target.require_space(tier, plan.settings.dataset_bytes)
+        """Check rights, space, O_DIRECT and the driver's plan of a tier before any tier is measured."""
+        tier.require_space(plan.settings.dataset_bytes)
         points = self._points_left(plan)
-        with target.workspace(tier, self.run_dir) as space:
-            target.require_direct_io(tier, space, sorted({point.io_bytes for point in points}))
+        with tier.workspace(self.run_dir) as space:
+            tier.require_direct_io(space, sorted({point.io_bytes for point in points}))
+            # The points know no model; the plan for people says whose I/O this is.
+            comments = job_comments(self.measurement.uses)
             site = Site(tier, space, plan.settings)
-            job_file = self.run_dir / f"{slug(plan.name)}.fio"
-            self.driver.check(points, site, job_file)
-        # The points know no model; the file for people says whose I/O this is.
-        job_file.write_text(job_comments(self.measurement.uses) + job_file.read_text())
+            self.drivers[plan.driver].check(points, site, self.run_dir, lane_name(plan.name, plan.driver), comments)
 
     def measure(self, plans: Sequence[TierPlan], tiers: Mapping[str, Tier]) -> None:
         """Lay the data out on these tiers and measure their points; a tier that cannot be laid out is skipped."""
@@ -145,17 +144,17 @@ class _Session:
             for plan in plans:
                 site = self._lay_out(plan, tiers[plan.name], stack)
                 if site is not None:
-                    sites[plan.name] = site
-            for repeat, point in self.visits([plan for plan in plans if plan.name in sites]):
+                    sites[_lane(plan)] = site
+            for repeat, point in self.visits([plan for plan in plans if _lane(plan) in sites]):
                 self.progress.measuring(self._number(point), len(self.measurement.points), point)
-                self._measure_point(point, repeat, sites[point.tier])
+                self._measure_point(point, repeat, sites[_lane(point)])
 
     def _lay_out(self, plan: TierPlan, tier: Tier, stack: ExitStack) -> Site | None:
         """The tier's site with its data in place, or None after its points were skipped with the reason."""
         try:
-            site = Site(tier, stack.enter_context(target.workspace(tier, self.run_dir)), plan.settings)
+            site = Site(tier, stack.enter_context(tier.workspace(self.run_dir)), plan.settings)
             self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
-            self.driver.lay_out(site, self._folder(f"{slug(plan.name)}-layout"))
+            self.drivers[plan.driver].lay_out(site, self._folder(f"{lane_name(plan.name, plan.driver)}-layout"))
         except (MeasurementError, TierError) as error:
             for point in self._points_left(plan):
                 if self.result.point(point.id) is None:
@@ -194,10 +193,10 @@ class _Session:
         """One round, with the bytes that the user's --read-counter says the storage read meanwhile."""
         counter = () if point.mix == "write" else self.measurement.read_counter
         if not counter:
-            return self.driver.measure(point, site, folder, runtime_s)
+            return self.drivers[point.driver].measure(point, site, folder, runtime_s)
         try:
             before = read_counter(counter, folder)
-            item = self.driver.measure(point, site, folder, runtime_s)
+            item = self.drivers[point.driver].measure(point, site, folder, runtime_s)
             seen = read_counter(counter, folder) - before
         except MeasurementError as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
@@ -216,7 +215,7 @@ class _Session:
         in_rounds = (self.run_dir / folder / "round-1").is_dir()
         kept = replace(
             pooled.point,
-            source=folder if in_rounds else f"{folder}/{OUTPUT_NAME}",
+            source=folder if in_rounds or point.driver != "fio" else f"{folder}/fio.json",
             before_read=tuple(hook for item in rounds for hook in item.point.before_read),
             conditions=self._limited(pooled.point),
         )
@@ -288,6 +287,15 @@ class _Session:
         return self.measurement.points.index(point) + 1
 
 
+def _lane(item: TierPlan | Point) -> tuple[str, str]:
+    """What is measured side by side: a tier with one driver."""
+    return (item.name if isinstance(item, TierPlan) else item.tier), item.driver
+
+
+def _kind(point: Point) -> tuple[int, str, int]:
+    return point.io_bytes, point.mix, point.numjobs
+
+
 def _of_repeat(item: Observation, repeat: int) -> Observation:
     return replace(item, point=replace(item.point, rounds=(Round(repeat, item.point.runtime_s or 0.0),)))
 
@@ -302,17 +310,6 @@ def _require_consent(measurement: Measurement, tiers: Mapping[str, Tier], allow_
         plan.name: plan.settings.device == "write" or writes_of(measurement, plan.name) for plan in measurement.tiers
     }
     target.require_consent([(tiers[name], writes[name]) for name in writes], allow_destroy)
-
-
-def _require_aio_slots(measurement: Measurement) -> None:
-    # Each fio job sets up a libaio context of iodepth events (axboe/fio#539, #1961).
-    needed = max((point.numjobs for point in measurement.points), default=0)
-    free = environment.aio_slots_free()
-    if free is not None and needed > free:
-        raise TierError(
-            f"{needed} jobs need {needed} libaio slots and this host has {free} left (fs.aio-max-nr); "
-            "use fewer --numjobs or have an administrator raise fs.aio-max-nr."
-        )
 
 
 @contextmanager

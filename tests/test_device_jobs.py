@@ -9,7 +9,8 @@ import pytest
 
 from kvbench.drivers import Site
 from kvbench.drivers.fio import data
-from kvbench.drivers.fio.job import DeviceUse, JobSettings, render_layout, render_points
+from kvbench.drivers.fio.job import render_layout, render_points
+from kvbench.drivers.settings import DeviceUse, JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.plan import Point
 from kvbench.results import Mix

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 
 from kvbench.drivers.fio.job import (
     MAX_SHARED_FILES,
-    Access,
-    JobSettings,
     data_file_names,
     fio_path,
     render_layout,
     render_points,
 )
+from kvbench.drivers.settings import Access, JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.measurement import plan_tier
 from kvbench.plan import points_for
@@ -169,12 +168,12 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def test_whole_job_text() -> None:
-    points = points_for([use()], ["nvme"], ["mixed", "read", "write"], [1, 2])
+    points = points_for([use()], [("nvme", "fio")], ["mixed", "read", "write"], [1, 2])
     assert render_points(points, Path("/mnt/nvme"), JobSettings(2, 128 * MIB)) == GOLDEN
 
 
 def test_whole_published_job_text() -> None:
-    points = points_for([use()], ["nvme"], ["mixed", "read"], [16])
+    points = points_for([use()], [("nvme", "fio")], ["mixed", "read"], [16])
     text = render_points(points, Path("/mnt/nvme"), JobSettings(16, 225 * MIB, published=True))
     assert text == GOLDEN_PUBLISHED
 
@@ -185,7 +184,7 @@ def test_whole_layout_text() -> None:
 
 
 def test_sequential_access_is_for_pure_mixes() -> None:
-    points = points_for([use()], ["t"], ["mixed", "read", "write"], [1])
+    points = points_for([use()], [("t", "fio")], ["mixed", "read", "write"], [1])
     found = sections(render_points(points, Path("/t"), JobSettings(1, 2 * MIB, access="sequential")))
     assert [options["rw"] for options in found.values()] == ["randrw", "read", "write"]
 
@@ -201,7 +200,7 @@ def test_sizes_are_plain_bytes_and_groups_hold_one_size(
     sizes: list[int], numjobs: list[int], extra_mib: int, share: int, published: bool
 ) -> None:
     uses = [use(io_bytes=size) for size in sizes]
-    points = points_for(uses, ["a tier"], ["mixed", "read", "write"], numjobs)
+    points = points_for(uses, [("a tier", "fio")], ["mixed", "read", "write"], numjobs)
     planned = JobSettings(max(numjobs), max(sizes) + extra_mib * MIB, 7, share, "random", published)
     found = sections(render_points(points, Path("/t"), planned))
     assert len(found) == len(points) == len(sizes) * 3 * len(numjobs)
@@ -231,7 +230,7 @@ def test_paths_that_fio_can_express(path: str, text: str) -> None:
 
 
 def test_a_data_set_below_one_block_is_refused() -> None:
-    points = points_for([use()], ["t"], ["read"], [4])
+    points = points_for([use()], [("t", "fio")], ["read"], [4])
     with pytest.raises(UsageError, match=r"less than one block of 1179648; use --dataset 4718592 or more"):
         render_points(points, Path("/t"), JobSettings(4, MIB))
 
@@ -327,7 +326,9 @@ def test_fio_accepts_every_job_file(
     tmp_path: Path, sizes: list[int], numjobs: list[int], access: Access, published: bool, directory: str
 ) -> None:
     require_fio()
-    points = points_for([use(io_bytes=size) for size in sizes], ["x.y_z ü"], ["mixed", "read", "write"], numjobs)
+    points = points_for(
+        [use(io_bytes=size) for size in sizes], [("x.y_z ü", "fio")], ["mixed", "read", "write"], numjobs
+    )
     planned = JobSettings(max(numjobs), max(sizes) + MIB, 5, 50, access, published)
     for text in (render_points(points, Path(directory), planned), render_layout(Path(directory), planned)):
         answer = parse_only(text, tmp_path)
@@ -350,5 +351,5 @@ def test_fio_accepts_many_jobs_beside_one(tmp_path: Path) -> None:
         published=False,
     )
     assert plan.settings.files == MAX_SHARED_FILES
-    points = points_for([use(io_bytes=MIB)], ["t"], ["read"], [1, 512])
+    points = points_for([use(io_bytes=MIB)], [("t", "fio")], ["read"], [1, 512])
     assert parse_only(render_points(points, Path("/t"), plan.settings), tmp_path).returncode == 0

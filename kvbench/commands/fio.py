@@ -94,7 +94,7 @@ def fio(
     """Load, derive, plan, run, judge, write."""
     from kvbench import console, rundir, runner
     from kvbench.commands.planning import Request, measurement_for
-    from kvbench.drivers.fio.run import find_fio
+    from kvbench.drivers.registry import find_programs
     from kvbench.errors import UsageError
     from kvbench.units import parse_tokens
 
@@ -131,8 +131,7 @@ def fio(
         return 0
     curve = None if ttft_csv is None else _curve(ttft_csv)
     goal = parse_tokens(target_context)
-    program = find_fio()
-    opened = rundir.open_run(output, wanted, resume=resume, fio_version=program.version, labels=parse_labels(label))
+    opened = rundir.open_run(output, wanted, resume=resume, find=find_programs, labels=parse_labels(label))
     hooks = opened.measurement.before_read, opened.measurement.read_counter
     if resume and wanted is not None and (wanted.before_read, wanted.read_counter) != hooks:
         raise UsageError(
@@ -146,7 +145,7 @@ def fio(
                 opened.measurement,
                 opened.result,
                 opened.path,
-                program,
+                opened.programs,
                 progress,
                 decided,
                 allow_destroy=allow_destroy or (),

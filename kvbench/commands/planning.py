@@ -15,7 +15,7 @@ from kvbench.commands.options import (
     parse_tier,
 )
 from kvbench.connectors import DEFAULT_CONNECTOR, logical, stored_layout
-from kvbench.drivers.fio.job import Access
+from kvbench.drivers.settings import Access
 from kvbench.errors import UsageError
 from kvbench.measurement import Measurement, plan_tier
 from kvbench.models import DEFAULT_MODELS, size_model
@@ -99,7 +99,7 @@ def measurement_for(request: Request) -> Measurement:
     tiers = tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers)
     command = () if request.before_read is None else parse_command(request.before_read)
     counter = () if request.read_counter is None else parse_command(request.read_counter, "--read-counter")
-    points = points_for(uses, list(named), mixes, numjobs)
+    points = points_for(uses, [(plan.name, plan.driver) for plan in tiers], mixes, numjobs)
     return Measurement(tiers, uses, points, request.repeats, command, counter)
 
 

@@ -7,7 +7,7 @@ import mmap
 import os
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,27 @@ class DeviceTier:
     def mount(self) -> Mount:
         """What stands where a directory has its mount, so that counters and link limits are found the same way."""
         return Mount(str(self.path), "block device", str(self.path), "", self.numbers)
+
+    @property
+    def driver(self) -> str:
+        """The driver that measures a device."""
+        return "fio"
+
+    def default_dataset_bytes(self) -> int:
+        """See ``default_dataset_bytes``."""
+        return default_dataset_bytes(self)
+
+    def require_space(self, dataset_bytes: int) -> None:
+        """See ``require_space``."""
+        require_space(self, dataset_bytes)
+
+    def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
+        """See ``require_direct_io``."""
+        require_direct_io(self, sizes)
+
+    def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
+        """See ``workspace``."""
+        return workspace(self, run_dir)
 
     def facts(self) -> dict[str, str | int | None]:
         """What the tier is, for the result file."""

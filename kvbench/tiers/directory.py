@@ -7,8 +7,8 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,27 @@ class DirectoryTier:
     mount: Mount | None
     free_bytes: int
 
+    @property
+    def driver(self) -> str:
+        """The driver that measures a directory unless another is asked for."""
+        return "fio"
+
+    def default_dataset_bytes(self) -> int:
+        """See ``default_dataset_bytes``."""
+        return default_dataset_bytes(self)
+
+    def require_space(self, dataset_bytes: int) -> None:
+        """See ``require_space``."""
+        require_space(self, dataset_bytes)
+
+    def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
+        """See ``require_direct_io``."""
+        require_direct_io(self, space, sizes)
+
+    def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
+        """See ``workspace``; the run directory plays no part."""
+        return workspace(self)
+
     def facts(self) -> dict[str, str | int | None]:
         """What the tier is, for the result file; what cannot be known says why."""
         mount = self.mount
@@ -74,7 +95,7 @@ class Workspace:
 
 def inspect(name: str, target: str) -> DirectoryTier:
     """The directory ``target`` as a tier; TierError with the next step when it cannot be measured."""
-    if "://" in target or target == "dram":
+    if "://" in target:
         raise TierError(f"tier {target!r} is not a directory; this version of kvbench measures directories.")
     path = Path(target).expanduser()
     try:
@@ -140,7 +161,7 @@ def remove_leftovers(directory: Path) -> list[Path]:
     return removed
 
 
-def require_direct_io(tier: DirectoryTier, space: Workspace, sizes: list[int]) -> None:
+def require_direct_io(tier: DirectoryTier, space: Workspace, sizes: Sequence[int]) -> None:
     """TierError unless O_DIRECT takes every I/O size here; nothing is ever measured through the page cache silently."""
     for size in sizes:
         number = direct_write_error(space.path / "probe", size)

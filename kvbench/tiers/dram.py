@@ -1,71 +1,77 @@
 """What copying blocks within this host's memory costs: the floor below every tier that goes through it.
 
-Not a storage measurement and not the engine's own copy to the GPU: numpy copies whole blocks between random places of a
-buffer that no processor cache holds and a block of each thread's own, as a connector does between the CPU tier and its
-staging buffer. numpy releases the interpreter's lock while it copies, so the threads run at the same time.
+Not the engine's own copy to the GPU: numpy copies whole blocks between random places of a pool that no processor cache
+holds and a block of each thread's own, as a connector does between the CPU tier and its staging buffer. numpy releases
+the interpreter's lock while it copies, so the threads run at the same time.
 """
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvbench.histogram import Histogram
+from kvbench.recorder import Recorder
 
 if TYPE_CHECKING:
     import numpy as np
 
+    Pool = np.ndarray[tuple[int], np.dtype[np.uint8]]
+
 # Larger than the caches of any processor, small enough for a pod.
-BUFFER_BYTES = 512 << 20
+POOL_BYTES = 512 << 20
 
 _NODES = Path("/sys/devices/system/node")
+_STATUS = Path("/proc/self/status")
+_TICK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class CopyCost:
-    """One measurement: operations, bytes per second of all threads together, and latency in ns."""
-
-    block_bytes: int
-    threads: int
-    copies: int
-    bytes_per_s: float
-    p50_ns: int
-    p99_ns: int
-
-
-def measure_copies(block_bytes: int, threads: int, seconds: float, *, buffer_bytes: int = BUFFER_BYTES) -> CopyCost:
-    """Copy blocks with ``threads`` threads for ``seconds`` and say what one copy took."""
+def new_pool(size: int) -> Pool:
+    """A buffer of ``size`` bytes, every page touched: untouched ones are all the same page of zeros."""
     import numpy as np
 
-    blocks = max(1, buffer_bytes // block_bytes)
-    source = np.empty(blocks * block_bytes, dtype=np.uint8)
-    # Touch every page: untouched ones are all the same page of zeros.
-    source.fill(1)
-    samples: list[list[int]] = [[] for _ in range(threads)]
-    started = threading.Barrier(threads + 1)
-    stop = threading.Event()
-    workers = [
-        threading.Thread(target=_copy, args=(source, block_bytes, seed, samples[seed], started, stop), daemon=True)
-        for seed in range(threads)
+    pool = np.empty(size, dtype=np.uint8)
+    pool.fill(1)
+    return pool
+
+
+def copy_blocks(
+    pool: Pool,
+    block_bytes: int,
+    recorders: Sequence[Recorder],
+    seconds: float,
+    *,
+    read_percent: int = 100,
+    on_tick: Callable[[], None] = lambda: None,
+) -> float:
+    """Copy blocks for ``seconds``, one thread for each of ``recorders``; the seconds that it took.
+
+    A read copies from a random place of the pool to the thread's own block, a write back. An exception in ``on_tick``
+    ends the threads and propagates.
+    """
+    started, stop = threading.Barrier(len(recorders) + 1), threading.Event()
+    running = [
+        threading.Thread(
+            target=_copy, args=(pool, block_bytes, seed, read_percent, recorder, started, stop), daemon=True
+        )
+        for seed, recorder in enumerate(recorders)
     ]
-    for worker in workers:
-        worker.start()
-    started.wait()
+    for thread in running:
+        thread.start()
     began = time.perf_counter()
-    time.sleep(seconds)
-    stop.set()
-    for worker in workers:
-        worker.join()
-    elapsed = time.perf_counter() - began
-    counts: dict[int, int] = {}
-    for latency_ns in (sample for own in samples for sample in own):
-        counts[latency_ns] = counts.get(latency_ns, 0) + 1
-    histogram = Histogram.from_counts(counts)
-    rate = histogram.samples * block_bytes / elapsed
-    return CopyCost(block_bytes, threads, histogram.samples, rate, histogram.percentile(50), histogram.percentile(99))
+    started.wait()
+    try:
+        while (left := began + seconds - time.perf_counter()) > 0:
+            time.sleep(min(_TICK_S, left))
+            on_tick()
+    finally:
+        stop.set()
+        for thread in running:
+            thread.join()
+    return time.perf_counter() - began
 
 
 def numa_nodes(nodes: Path = _NODES) -> dict[int, str]:
@@ -79,23 +85,41 @@ def numa_nodes(nodes: Path = _NODES) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def numa_placement(status: Path = _STATUS) -> str:
+    """From which NUMA nodes this process may take memory and processors (proc(5), Mems_allowed_list)."""
+    try:
+        lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        return f"memory of node {lines['Mems_allowed_list'].strip()}, CPU {lines['Cpus_allowed_list'].strip()}"
+    except (OSError, KeyError, ValueError):
+        return "unknown: the system does not say"
+
+
 def _copy(
-    source: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    pool: Pool,
     block_bytes: int,
     seed: int,
-    samples: list[int],
+    read_percent: int,
+    recorder: Recorder,
     started: threading.Barrier,
     stop: threading.Event,
 ) -> None:
     import numpy as np
 
     own = np.ones(block_bytes, dtype=np.uint8)
-    order = np.random.default_rng(seed).permutation(len(source) // block_bytes).tolist()
+    chance = random.Random(seed)
+    blocks = len(pool) // block_bytes
     started.wait()
-    turn = 0
-    while not samples or not stop.is_set():
-        at = order[turn % len(order)] * block_bytes
+    began = time.perf_counter_ns()
+    while True:
+        at = chance.randrange(blocks) * block_bytes
+        place = pool[at : at + block_bytes]
+        reads = chance.random() * 100 < read_percent
         before = time.perf_counter_ns()
-        np.copyto(own, source[at : at + block_bytes])
-        samples.append(time.perf_counter_ns() - before)
-        turn += 1
+        if reads:
+            np.copyto(own, place)
+        else:
+            np.copyto(place, own)
+        after = time.perf_counter_ns()
+        recorder.add("read" if reads else "write", after - before, after - began, block_bytes)
+        if stop.is_set():
+            return

@@ -1,24 +1,64 @@
-"""What a run measures, a directory or a block device, behind one set of functions."""
+"""What a run measures, whatever its kind. Adding a kind of tier is its file and a line in KINDS."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Protocol
 
 from kvbench.errors import UsageError
-from kvbench.tiers import block, device_tier, directory
+from kvbench.tiers import block, device_tier, directory, memory
 from kvbench.tiers.device_tier import DeviceTier
-from kvbench.tiers.directory import DirectoryTier, Workspace
+from kvbench.tiers.directory import Workspace
+from kvbench.tiers.mounts import Mount
 
-Tier = DirectoryTier | DeviceTier
+
+class Tier(Protocol):
+    """A place where KV blocks can live, looked at and found usable; nothing has been written yet."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+
+    @property
+    def mount(self) -> Mount | None:
+        """The mount whose counters and link belong to it, or None."""
+
+    @property
+    def driver(self) -> str:
+        """The driver that measures it unless the user asks for another."""
+
+    def facts(self) -> Mapping[str, str | int | None]:
+        """What it is, for the result file; what cannot be known says why."""
+
+    def default_dataset_bytes(self) -> int:
+        """The data set that it gets without --dataset."""
+
+    def require_space(self, dataset_bytes: int) -> None:
+        """TierError unless the data set fits."""
+
+    def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
+        """TierError unless every I/O size can be measured without this host's caches."""
+
+    def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
+        """Where this run works; everything in it is removed at the end, also after SIGKILL."""
+
+
+_Claims = Callable[[str], bool]
+_Inspect = Callable[[str, str, Sequence[str]], Tier]
+
+# The first kind that claims a target inspects it; a directory claims all that is left.
+KINDS: tuple[tuple[_Claims, _Inspect], ...] = (
+    (memory.claims, lambda name, target, allow_destroy: memory.inspect(name)),
+    (block.is_block_device, device_tier.inspect),
+    (lambda target: True, lambda name, target, allow_destroy: directory.inspect(name, target)),
+)
 
 
 def inspect(name: str, target: str, allow_destroy: Sequence[str] = ()) -> Tier:
     """``target`` as a tier; TierError with the next step when it cannot be measured."""
-    if block.is_block_device(target):
-        return device_tier.inspect(name, target, allow_destroy)
-    return directory.inspect(name, target)
+    return next(look for claims, look in KINDS if claims(target))(name, target, allow_destroy)
 
 
 def require_consent(tiers: Sequence[tuple[Tier, bool]], allow_destroy: Sequence[str]) -> None:
@@ -34,37 +74,3 @@ def require_consent(tiers: Sequence[tuple[Tier, bool]], allow_destroy: Sequence[
             f"--allow-destroy {strangers[0]} is not the resolved path of a tier of this run "
             f"({', '.join(paths) or 'none is a block device'}); nothing was touched."
         )
-
-
-def default_dataset_bytes(tier: Tier) -> int:
-    """What a tier gets without --dataset."""
-    if isinstance(tier, DeviceTier):
-        return device_tier.default_dataset_bytes(tier)
-    return directory.default_dataset_bytes(tier)
-
-
-def require_space(tier: Tier, dataset_bytes: int) -> None:
-    """TierError unless the data set fits."""
-    if isinstance(tier, DeviceTier):
-        device_tier.require_space(tier, dataset_bytes)
-    else:
-        directory.require_space(tier, dataset_bytes)
-
-
-def require_direct_io(tier: Tier, space: Workspace, sizes: Sequence[int]) -> None:
-    """TierError unless O_DIRECT takes every I/O size."""
-    if isinstance(tier, DeviceTier):
-        device_tier.require_direct_io(tier, sizes)
-    else:
-        directory.require_direct_io(tier, space, list(sizes))
-
-
-@contextmanager
-def workspace(tier: Tier, run_dir: Path) -> Iterator[Workspace]:
-    """Where a run works: a sub-directory of a directory; of a device, the device itself, claimed, and a folder here."""
-    if isinstance(tier, DeviceTier):
-        with device_tier.workspace(tier, run_dir) as space:
-            yield space
-    else:
-        with directory.workspace(tier) as space:
-            yield space

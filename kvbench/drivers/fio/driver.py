@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvbench import environment
 from kvbench.checks import judge
-from kvbench.drivers import RoundInterrupted, Site
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, unmeasured
 from kvbench.drivers.fio import data, series
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
@@ -22,17 +22,16 @@ from kvbench.drivers.fio.point import (
     histograms_of,
     latency_source_of,
 )
-from kvbench.errors import InputFileError, Interrupted, MeasurementError, ToolError
+from kvbench.drivers.settings import JobSettings
+from kvbench.errors import InputFileError, Interrupted, MeasurementError, TierError, ToolError
 from kvbench.formats import fio as fio_format
 from kvbench.formats.fio import FioJob
 from kvbench.formats.fio_options import access_of
 from kvbench.plan import Point
-from kvbench.results import Conditions, Observation, PointResult, Status, write_atomically
+from kvbench.results import Conditions, Observation, write_atomically
 from kvbench.tiers.device import counted_device
 from kvbench.tiers.guard import TOKEN_VARIABLE
 from kvbench.tiers.mounts import DeviceCounters, backing_of, device_counters
-
-SERIES_NAME = "series.json"
 
 # fio may end late by one stalled operation; beyond this the tier hangs.
 _POINT_GRACE_S = 120.0
@@ -50,19 +49,42 @@ class _Before:
     unwritten_bytes: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class FioProgram:
+    """fio as a Program."""
+
+    fio: fio_run.Fio
+
+    @classmethod
+    def find(cls) -> FioProgram:
+        """The fio on PATH; ToolError when it cannot be used."""
+        return cls(fio_run.find_fio())
+
+    @property
+    def version(self) -> str:
+        """fio's own version text."""
+        return self.fio.version
+
+    def driver(self, on_rate: OnRate) -> FioDriver:
+        """A driver that runs this fio."""
+        return FioDriver(self.fio, on_rate)
+
+
 class FioDriver:
     """A Driver that runs fio; ``on_rate`` gets fio's current rates about twice a second."""
 
-    def __init__(self, fio: fio_run.Fio, on_rate: Callable[[str], None]) -> None:
+    def __init__(self, fio: fio_run.Fio, on_rate: OnRate) -> None:
         """Drive this fio program."""
         self._fio, self._on_rate = fio, on_rate
         # Bytes never written, by the token of the work space whose data was laid out.
         self._unwritten: dict[str, int | None] = {}
         self._host = environment.HostWatch()
 
-    def check(self, points: Sequence[Point], site: Site, job_file: Path) -> None:
-        """Let fio parse the job file of all points."""
-        job_file.write_text(fio_job.render_points(points, data.place_of(site), site.settings))
+    def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
+        """Let fio parse the job file of all points, and look for the libaio slots that they need."""
+        _require_aio_slots(points)
+        job_file = folder / f"{name}.fio"
+        job_file.write_text(comments + fio_job.render_points(points, data.place_of(site), site.settings))
         fio_run.check_job(self._fio, job_file)
 
     def lay_out(self, site: Site, folder: Path) -> None:
@@ -146,26 +168,21 @@ class FioDriver:
         return Observation(judge(measured), histograms_of(job))
 
 
-def unmeasured(point: Point, status: Status, reason: str | None) -> PointResult:
-    """A point without any numbers, and why."""
-    return PointResult(
-        id=point.id,
-        job=point.id,
-        source=f"points/{point.id}",
-        tier=point.tier,
-        driver=point.driver,
-        io_bytes=point.io_bytes,
-        mix=point.mix,
-        numjobs=point.numjobs,
-        status=status,
-        reason=reason,
-    )
-
-
-def distinct_bytes(settings: fio_job.JobSettings, point: Point) -> int:
+def distinct_bytes(settings: JobSettings, point: Point) -> int:
     """Distinct bytes that a point can touch: whole blocks of the files that its jobs use."""
     files = min(point.numjobs, settings.files) if settings.published else settings.files
     return settings.file_bytes // point.io_bytes * point.io_bytes * files
+
+
+def _require_aio_slots(points: Sequence[Point]) -> None:
+    # Each fio job sets up a libaio context of iodepth events (axboe/fio#539, #1961).
+    needed = max((point.numjobs for point in points), default=0)
+    free = environment.aio_slots_free()
+    if free is not None and needed > free:
+        raise TierError(
+            f"{needed} jobs need {needed} libaio slots and this host has {free} left (fs.aio-max-nr); "
+            "use fewer --numjobs or have an administrator raise fs.aio-max-nr."
+        )
 
 
 def _conditions(point: Point, site: Site, runtime_s: int, before: _Before, job: FioJob) -> Conditions:

@@ -7,17 +7,12 @@ Sizes are plain byte integers: fio reads ``1MiB`` as 1,000,000 and ``1M`` as 1,0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from kvbench.drivers.fio.series import log_options
+from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.plan import Point
-from kvbench.rounds import StopRule
-
-Access = Literal["random", "sequential"]
-DeviceUse = Literal["read", "write"]
 
 LAYOUT_JOB = "layout"
 LAYOUT_BYTES = 1 << 20
@@ -30,34 +25,6 @@ MAX_SHARED_FILES = 256
 
 # fio ends a value at '#' or ';' and expands '$' (fio 3.33 and 3.42), so such a path would silently be another.
 _UNSAFE_IN_PATH = "#;$\"'\\\n\r\t`"
-
-
-@dataclass(frozen=True, slots=True)
-class JobSettings:
-    """How the points are measured. ``file_bytes`` is the size of each of the ``files`` data files.
-
-    On a block device (``device``: read only, or written as well) they are ranges of it, one behind the other.
-    """
-
-    files: int
-    file_bytes: int
-    runtime_s: int = 60
-    rwmixread: int = 75
-    access: Access = "random"
-    published: bool = False
-    auto: bool = False
-    precision: float = 0.10
-    device: DeviceUse | None = None
-
-    @property
-    def dataset_bytes(self) -> int:
-        """Bytes that are laid out on the tier."""
-        return self.files * self.file_bytes
-
-    @property
-    def stop_rule(self) -> StopRule:
-        """When a point is done: after ``runtime_s``, or with ``auto`` as soon as enough is known."""
-        return StopRule(self.auto, self.runtime_s, precision=self.precision)
 
 
 def render_points(points: Sequence[Point], place: Path, settings: JobSettings) -> str:

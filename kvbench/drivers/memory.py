@@ -1,0 +1,110 @@
+"""The memory driver: copies of whole blocks in this host's memory, judged and kept like every other point."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvbench import environment
+from kvbench.checks import judge
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, unmeasured
+from kvbench.errors import Interrupted, TierError
+from kvbench.plan import Point
+from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.results import Conditions, Observation, write_atomically
+from kvbench.tiers.dram import copy_blocks, new_pool
+from kvbench.units import format_bandwidth, format_bytes
+
+if TYPE_CHECKING:
+    from kvbench.tiers.dram import Pool
+
+
+class MemoryProgram:
+    """The memory driver as a Program: a part of kvbench."""
+
+    @property
+    def version(self) -> None:
+        """It has none of its own."""
+
+    def driver(self, on_rate: OnRate) -> MemoryDriver:
+        """A driver with an empty pool."""
+        return MemoryDriver(on_rate)
+
+
+class MemoryDriver:
+    """A Driver that copies blocks between a pool of the data set's size and a block of each thread's own."""
+
+    def __init__(self, on_rate: OnRate) -> None:
+        """Start without a pool; ``lay_out`` makes it."""
+        self._on_rate = on_rate
+        self._pool: Pool | None = None
+
+    def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
+        """TierError when the pool holds not even one block."""
+        largest = max((point.io_bytes for point in points), default=0)
+        if site.settings.dataset_bytes < largest:
+            raise TierError(
+                f"a buffer of {format_bytes(site.settings.dataset_bytes)} holds no block of {format_bytes(largest)}; "
+                "use a larger --dataset."
+            )
+
+    def lay_out(self, site: Site, folder: Path) -> None:
+        """Take the memory and touch every page of it."""
+        self._pool = new_pool(site.settings.dataset_bytes)
+
+    def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """Copy blocks for ``runtime_s`` seconds."""
+        if self._pool is None:
+            return Observation(unmeasured(point, "failed", "the memory was not laid out"), {})
+        share = {"read": 100, "write": 0, "mixed": site.settings.rwmixread}[point.mix]
+        recorders = [Recorder() for _ in range(point.numjobs)]
+        before, host, began = environment.cpu_times(), environment.HostWatch(), time.monotonic()
+
+        def tick() -> None:
+            host.sample()
+            self._on_rate(format_bandwidth(total_bytes(recorders) / (time.monotonic() - began)))
+
+        try:
+            seconds = copy_blocks(self._pool, point.io_bytes, recorders, runtime_s, read_percent=share, on_tick=tick)
+        except Interrupted as error:
+            seconds = time.monotonic() - began
+            partial = _observation(point, site, runtime_s, recorders, seconds, before, interrupted=True)
+            raise RoundInterrupted(str(error), partial) from None
+        series = series_of(recorders, seconds, host.by_second())
+        write_atomically(folder / SERIES_NAME, json.dumps(series) + "\n")
+        return _observation(point, site, runtime_s, recorders, seconds, before)
+
+
+def _observation(
+    point: Point,
+    site: Site,
+    runtime_s: int,
+    recorders: Sequence[Recorder],
+    seconds: float,
+    before: environment.CpuTimes | None,
+    *,
+    interrupted: bool = False,
+) -> Observation:
+    measured = replace(
+        unmeasured(point, "interrupted" if interrupted else "ok", "stopped before its time" if interrupted else None),
+        runtime_s=seconds,
+        latency_source="lat",
+        read=direction_of(recorders, "read", seconds),
+        write=direction_of(recorders, "write", seconds),
+        conditions=Conditions(
+            ioengine="numpy copy",
+            rwmixread=site.settings.rwmixread if point.mix == "mixed" else None,
+            requested_runtime_s=float(runtime_s),
+            # No dataset_bytes: a pool that fits memory and is read again and again is what this tier is.
+            memory_bytes=environment.memory_bytes(),
+            failed_ios=0,
+            load_1m=environment.load_1m(),
+            cpu_steal_percent=environment.steal_percent(before, environment.cpu_times()),
+            access="random",
+        ),
+    )
+    return Observation(judge(measured), histograms_of(recorders))

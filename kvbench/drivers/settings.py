@@ -1,0 +1,39 @@
+"""How the points of a tier are measured: the settings that every driver gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvbench.rounds import StopRule
+
+Access = Literal["random", "sequential"]
+DeviceUse = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """How the points are measured. ``file_bytes`` is the size of each of the ``files`` data files.
+
+    On a block device (``device``: read only, or written as well) they are ranges of it, one behind the other.
+    """
+
+    files: int
+    file_bytes: int
+    runtime_s: int = 60
+    rwmixread: int = 75
+    access: Access = "random"
+    published: bool = False
+    auto: bool = False
+    precision: float = 0.10
+    device: DeviceUse | None = None
+
+    @property
+    def dataset_bytes(self) -> int:
+        """Bytes that are laid out on the tier."""
+        return self.files * self.file_bytes
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """When a point is done: after ``runtime_s``, or with ``auto`` as soon as enough is known."""
+        return StopRule(self.auto, self.runtime_s, precision=self.precision)
