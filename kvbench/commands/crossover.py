@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvbench.commands.options import JsonOption
+from kvbench.commands.prefill_options import (
+    AllowQueuedOption,
+    BudgetOption,
+    ConcurrentOption,
+    CurveOption,
+    GpuCopyOption,
+    Prefill,
+    ReadsOption,
+    SkipOption,
+    TargetOption,
+    TtftCsvOption,
+    TtftFromOption,
+    TtftModelOption,
+    TtftOptions,
+    goal_of,
+    gpu_copy_of,
+    prefill_of,
+    say_notes,
+)
 
 if TYPE_CHECKING:
     from kvbench.decision import Decisions
-    from kvbench.prefill.curve import PrefillCurve
 
 HELP = "Say from which context length on restoring beats recomputing, per tier and model."
 
@@ -21,34 +40,33 @@ def crossover(
         list[Path] | None,
         typer.Argument(metavar="[RUN_DIR]...", help="Measured runs. [default: the newest below reports/]"),
     ] = None,
-    ttft_csv: Annotated[
-        Path | None,
-        typer.Option(
-            "--ttft-csv", help="Uncached TTFT: columns prompt_tokens and ttft_s or ttft_ms, sorted by length."
-        ),
-    ] = None,
-    skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Count bad CSV rows instead of stopping.")
-    ] = False,
+    ttft_csv: TtftCsvOption = None,
+    ttft_from: TtftFromOption = None,
+    ttft_model: TtftModelOption = None,
+    allow_queued: AllowQueuedOption = False,
+    skip_bad_rows: SkipOption = False,
     model: Annotated[str | None, typer.Option("--model", help="Answer for this model of the run only.")] = None,
     tp: Annotated[int | None, typer.Option("--tp", min=1, help="Answer for this TP of the run only.")] = None,
     connector: Annotated[str | None, typer.Option("--connector", help="Answer for this connector only.")] = None,
-    mix: Annotated[
-        str, typer.Option("--mix", help="Which reads count: mixed (steady state), read, or auto: mixed where measured.")
-    ] = "auto",
+    mix: ReadsOption = "auto",
+    prefill_curve: CurveOption = "quadratic",
+    gpu_copy: GpuCopyOption = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="NAME=N",
+            help="Also decide another deployment on the same measurements: block-tokens=64, tp=2 or parallel=32; "
+            "repeatable.",
+        ),
+    ] = None,
     p99_ms: Annotated[
         str | None,
         typer.Option("--p99-ms", help="Print the published figure for these block tails instead, like 5,50."),
     ] = None,
-    target_context: Annotated[
-        str, typer.Option("--target-context", help="Context length that matters to you.")
-    ] = "32k",
-    ttft_budget: Annotated[
-        str | None, typer.Option("--ttft-budget", help="Longest acceptable restore there, like 2s.")
-    ] = None,
-    concurrent_restores: Annotated[
-        str, typer.Option("--concurrent-restores", help="Requests that restore at once, separated by commas.")
-    ] = "1",
+    target_context: TargetOption = "32k",
+    ttft_budget: BudgetOption = None,
+    concurrent_restores: ConcurrentOption = "1",
     markdown: Annotated[
         Path | None, typer.Option("--markdown", help="Also write the tables to this Markdown file.")
     ] = None,
@@ -57,13 +75,12 @@ def crossover(
     """Load, fit, decide, print."""
     from kvbench import console, decision, results, rundir
     from kvbench.commands.options import parse_counts
-    from kvbench.crossover import Goal
     from kvbench.errors import UsageError
     from kvbench.report import decisions as tables
     from kvbench.report.tables import markdown as as_markdown
-    from kvbench.units import parse_duration_s, parse_tokens
+    from kvbench.whatif import parse_what_ifs
 
-    curve = None if ttft_csv is None else _curve(ttft_csv, skip_bad_rows=skip_bad_rows)
+    prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve))
     found = list(runs or [])
     if not found and p99_ms is None and (newest := rundir.newest()) is not None:
         console.note(f"run: {newest}")
@@ -71,52 +88,55 @@ def crossover(
     if p99_ms is not None and found:
         raise UsageError("--p99-ms prints the published figure for given tails; leave out RUN_DIR, or --p99-ms.")
     if not found:
-        _published("5,50,500" if p99_ms is None else p99_ms, curve, as_json=json)
+        _published("5,50,500" if p99_ms is None else p99_ms, prefill, as_json=json)
         return
-    if curve is None:
-        raise UsageError("say how fast the GPUs recompute: --ttft-csv FILE (or --p99-ms for the published figure).")
+    if prefill is None:
+        raise UsageError(
+            "say how fast the GPUs recompute: --ttft-csv FILE or --ttft-from PATH (or --p99-ms for the published "
+            "figure)."
+        )
     wanted = decision.Wanted(
         model, tp, connector, decision.parse_mix(mix), parse_counts(concurrent_restores, "--concurrent-restores"),
-        Goal(parse_tokens(target_context), None if ttft_budget is None else parse_duration_s(ttft_budget)),
+        goal_of(target_context, ttft_budget), gpu_copy_of(gpu_copy), parse_what_ifs(what_if),
     )  # fmt: skip
-    decided = decision.decide_runs([results.open_run(path) for path in found], curve, wanted)
-    shown = (tables.decision_table(decided), tables.explanation_table(decided))
+    decided = decision.decide_runs([results.open_run(path) for path in found], prefill.curve, wanted)
+    decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
+    shown = tables.all_tables(decided)
     if markdown is not None:
         results.write_atomically(markdown, as_markdown(shown, "Restore or recompute"))
     if json:
-        console.print_json(decision.to_json(decided))
+        console.print_json(_with_samples(decision.to_json(decided), prefill))
         return
     _print(decided)
 
 
-def _curve(path: Path, *, skip_bad_rows: bool) -> PrefillCurve:
-    from kvbench import console
-    from kvbench.prefill.curve import fit
-    from kvbench.prefill.samples import read_csv
-
-    samples = read_csv(path, skip_bad_rows=skip_bad_rows)
-    if samples.skipped_rows:
-        console.note(f"{path}: skipped {samples.skipped_rows} bad rows")
-    return fit(samples)
+def _with_samples(printed: dict[str, Any], prefill: Prefill | None) -> dict[str, Any]:
+    """The JSON with what must be known about the samples behind its curve."""
+    if prefill is None:
+        return printed
+    told = {"left_out": prefill.samples.skipped_rows, "notes": list(prefill.curve.notes)}
+    return {**printed, "prefill": {**printed["prefill"], **told}}
 
 
 def _print(decided: Decisions) -> None:
     from kvbench import console
     from kvbench.report import decisions as tables
 
-    for table in (tables.decision_table(decided), tables.explanation_table(decided)):
+    for table in tables.all_tables(decided):
         console.print_table(table.title, table.columns, table.rows, right=table.right)
     for line in tables.footnotes(decided):
         typer.echo(line)
 
 
-def _published(p99_ms: str, curve: PrefillCurve | None, *, as_json: bool) -> None:
+def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
     from kvbench import console, decision
     from kvbench.report import decisions as tables
 
     tails = decision.parse_tails_ms(p99_ms)
+    curve = prefill.curve if prefill else None
+    say_notes(prefill)
     if as_json:
-        console.print_json(decision.published_json(tails, curve))
+        console.print_json(_with_samples(decision.published_json(tails, curve), prefill))
         return
     table = tables.published_table(tails, curve)
     console.print_table(table.title, table.columns, table.rows, right=table.right)

@@ -8,30 +8,40 @@ from typing import Annotated
 import typer
 
 from kvbench.commands.options import JsonOption
-from kvbench.commands.report import (
+from kvbench.commands.prefill_options import (
+    AllowQueuedOption,
     BudgetOption,
     ConcurrentOption,
-    ModelsOption,
+    CurveOption,
+    GpuCopyOption,
     ReadsOption,
-    RunsArgument,
     SkipOption,
     TargetOption,
-    TtftOption,
-    wanted_from,
+    TtftCsvOption,
+    TtftFromOption,
+    TtftModelOption,
+    TtftOptions,
+    wanted_of,
 )
+from kvbench.commands.report import ModelsOption, RunsArgument
 
 HELP = "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say."
 
 
 def gate(
     runs: RunsArgument,
-    ttft_csv: TtftOption = None,
+    ttft_csv: TtftCsvOption = None,
+    ttft_from: TtftFromOption = None,
+    ttft_model: TtftModelOption = None,
+    allow_queued: AllowQueuedOption = False,
     skip_bad_rows: SkipOption = False,
     model: ModelsOption = None,
     target_context: TargetOption = "32k",
     ttft_budget: BudgetOption = None,
     concurrent_restores: ConcurrentOption = "1",
     mix: ReadsOption = "auto",
+    prefill_curve: CurveOption = "quadratic",
+    gpu_copy: GpuCopyOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="A verdict that rests on a point with any warning counts as cannot say.")
     ] = False,
@@ -49,7 +59,8 @@ def gate(
     from kvbench.report.junit import junit as as_junit
     from kvbench.results import write_atomically
 
-    wanted = wanted_from(ttft_csv, skip_bad_rows, model, target_context, ttft_budget, concurrent_restores, mix)
+    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
+    wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy)
     built = build(load_runs(runs), wanted)
     result = gates.gate(built, strict=strict)
     if junit is not None:

@@ -3,49 +3,65 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvbench.commands.options import JsonOption
-
-if TYPE_CHECKING:
-    from kvbench.report.judged import Wanted
+from kvbench.commands.prefill_options import (
+    AllowQueuedOption,
+    BudgetOption,
+    ConcurrentOption,
+    CurveOption,
+    GpuCopyOption,
+    GpuPriceOption,
+    GpusOption,
+    HitRateOption,
+    LoadOptions,
+    ReadsOption,
+    RequestRateOption,
+    SkipOption,
+    TargetOption,
+    TtftCsvOption,
+    TtftFromOption,
+    TtftModelOption,
+    TtftOptions,
+    wanted_of,
+)
 
 HELP = "Make one offline HTML page with the verdict, the figures and every number, from recorded runs."
 
 RunsArgument = Annotated[
     list[Path], typer.Argument(metavar="RUN_DIR...", help="Run directories that fio or import wrote.")
 ]
-TtftOption = Annotated[
-    Path | None,
-    typer.Option("--ttft-csv", help="Uncached TTFT: columns prompt_tokens and ttft_s or ttft_ms, sorted by length."),
-]
-SkipOption = Annotated[bool, typer.Option("--skip-bad-rows", help="Count bad CSV rows instead of stopping.")]
 ModelsOption = Annotated[
     list[str] | None, typer.Option("--model", help="Judge this model of the runs only; repeatable. [default: all]")
-]
-TargetOption = Annotated[str, typer.Option("--target-context", help="Context length that matters to you.")]
-BudgetOption = Annotated[str | None, typer.Option("--ttft-budget", help="Longest acceptable restore there, like 2s.")]
-ConcurrentOption = Annotated[
-    str, typer.Option("--concurrent-restores", help="Requests that restore at once, separated by commas.")
-]
-ReadsOption = Annotated[
-    str, typer.Option("--mix", help="Which reads count: mixed (steady state), read, or auto: mixed where measured.")
 ]
 
 
 def report(
     runs: RunsArgument,
-    ttft_csv: TtftOption = None,
+    ttft_csv: TtftCsvOption = None,
+    ttft_from: TtftFromOption = None,
+    ttft_model: TtftModelOption = None,
+    allow_queued: AllowQueuedOption = False,
     skip_bad_rows: SkipOption = False,
     model: ModelsOption = None,
     target_context: TargetOption = "32k",
     ttft_budget: BudgetOption = None,
     concurrent_restores: ConcurrentOption = "1",
     mix: ReadsOption = "auto",
+    prefill_curve: CurveOption = "quadratic",
+    gpu_copy: GpuCopyOption = None,
+    hit_rate: HitRateOption = None,
+    requests_per_s: RequestRateOption = 1.0,
+    gpus: GpusOption = 1,
+    gpu_price: GpuPriceOption = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The page. [default: RUN_DIR/report.html]")
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="DIR", help="Also write every figure to this folder as PNG.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -57,11 +73,17 @@ def report(
     from kvbench.report.html import html
     from kvbench.report.judged import load_runs
 
-    wanted = wanted_from(ttft_csv, skip_bad_rows, model, target_context, ttft_budget, concurrent_restores, mix)
+    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
+    load = LoadOptions(hit_rate, requests_per_s, gpus, gpu_price)
+    wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy, load)
     loaded = load_runs(runs)
     built = build(loaded, wanted)
     page = _page_path(output, loaded[0].path)
     written = files.write_views(built, html(built), page)
+    if png is not None:
+        from kvbench.report.png import write_pngs
+
+        console.note(f"figures: {len(write_pngs(built, png))} PNG files in {png}")
     if json:
         console.print_json(to_json(built))
     else:
@@ -69,38 +91,6 @@ def report(
         for line in (*built.summary, *built.missing):
             console.print_text(f"  {line}")
     console.note(f"report: {page} (and {len(written) - 1} files with its data beside it)")
-
-
-def wanted_from(
-    ttft_csv: Path | None,
-    skip_bad_rows: bool,
-    models: list[str] | None,
-    target_context: str,
-    ttft_budget: str | None,
-    concurrent_restores: str,
-    mix: str,
-) -> Wanted:
-    """The options that report and gate share, as plain values."""
-    from kvbench import console
-    from kvbench.commands.options import parse_counts
-    from kvbench.crossover import Goal
-    from kvbench.decision import parse_mix
-    from kvbench.prefill.curve import fit
-    from kvbench.prefill.samples import read_csv
-    from kvbench.report.judged import Wanted
-    from kvbench.units import parse_duration_s, parse_tokens
-
-    samples = None if ttft_csv is None else read_csv(ttft_csv, skip_bad_rows=skip_bad_rows)
-    if samples is not None and samples.skipped_rows:
-        console.note(f"{ttft_csv}: skipped {samples.skipped_rows} bad rows")
-    return Wanted(
-        curve=None if samples is None else fit(samples),
-        samples=samples,
-        goal=Goal(parse_tokens(target_context), None if ttft_budget is None else parse_duration_s(ttft_budget)),
-        concurrent=parse_counts(concurrent_restores, "--concurrent-restores"),
-        mix=parse_mix(mix),
-        models=tuple(models or ()),
-    )
 
 
 def _page_path(output: Path | None, run_dir: Path) -> Path:

@@ -1,4 +1,4 @@
-"""TTFT samples from a CSV file that a person or a tool wrote."""
+"""TTFT samples, and how they are read from a CSV file that a person or a tool wrote."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of one file; ``model`` and ``source`` come from its ``# model:`` and ``# source:`` lines."""
+    """The samples of one file; ``model`` and ``source`` come from its ``# model:`` and ``# source:`` lines.
+
+    ``skipped_rows`` counts what was left out, ``notes`` say what must be known about the rest.
+    """
 
     rows: tuple[Sample, ...]
     model: str | None
     source: str
     skipped_rows: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def read_csv(path: Path, *, skip_bad_rows: bool = False) -> Samples:
@@ -115,8 +119,8 @@ def _sample(cells: Sequence[str], header: Sequence[str], tokens_at: int, ttft_at
 
 
 def _require_usable(rows: Sequence[tuple[int, Sample]], path: Path) -> None:
-    if len({sample.prompt_tokens for _, sample in rows}) < 2:
-        raise InputFileError(f"{path} has fewer than two prompt lengths; measure TTFT at two lengths or more.")
+    if not rows:
+        raise InputFileError(f"{path} has no sample; measure TTFT at three prompt lengths or more.")
     for (_, before), (number, sample) in pairwise(rows):
         if sample.prompt_tokens < before.prompt_tokens:
             raise InputFileError(

@@ -1,0 +1,203 @@
+"""inference-perf reports: ``per_request_lifecycle_metrics.json``, ``stage_N`` and ``summary`` ones, and Prometheus'.
+
+Source: inference_perf/reportgen/base.py and apis/base.py of kubernetes-sigs/inference-perf, 0.1 to 0.7. Every time is
+in seconds. TTFT of a request is ``output_token_times[0] - start_time``, as its own reports have it; ``info`` was flat
+once and has ``request_metrics`` and ``response_metrics`` now. ``*_prometheus_metrics.json`` is the server's own view,
+of which only the hit rates are taken: they are read from beside the report of the same stage.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from kvbench.errors import InputFileError
+from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
+from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, count, parsed, seconds, share
+
+NAME = "inference-perf"
+
+
+class _Statistics(Foreign):
+    mean: Number = None
+    min: Number = None
+    max: Number = None
+    p95: Number = None
+
+
+class _Latency(Foreign):
+    request_latency: Annotated[_Statistics | None, Optional] = None
+    time_to_first_token: Annotated[_Statistics | None, Optional] = None
+
+
+class _Throughput(Foreign):
+    requests_per_sec: Number = None
+
+
+class _Tokens(_Statistics):
+    total: Number = None
+    cached: Number = None
+
+
+class _Successes(Foreign):
+    count: Number = None
+    latency: Annotated[_Latency | None, Optional] = None
+    throughput: Annotated[_Throughput | None, Optional] = None
+    prompt_len: Annotated[_Statistics | None, Optional] = None
+    prompt_tokens: Annotated[_Tokens | None, Optional] = None
+    prefix_cache_hit_percent: Annotated[_Statistics | None, Optional] = None
+    external_prefix_cache_hit_percent: Annotated[_Statistics | None, Optional] = None
+
+
+class _LoadSummary(Foreign):
+    requested_rate: Rate = None
+    concurrency: Setting = None
+
+
+class _Failures(Foreign):
+    count: Number = None
+
+
+class _Report(Foreign):
+    load_summary: Annotated[_LoadSummary | None, Optional] = None
+    successes: _Successes
+    failures: Annotated[_Failures | None, Optional] = None
+
+
+class _Details(Foreign):
+    cached_tokens: Number = None
+
+
+class _Usage(Foreign):
+    prompt_tokens: Number = None
+    prompt_tokens_details: Annotated[_Details | None, Optional] = None
+
+
+class _Response(Foreign):
+    output_token_times: list[Number] | None = None
+    chunk_times: list[Number] | None = None
+    server_usage: Annotated[_Usage | None, Optional] = None
+
+
+class _Info(_Response):
+    input_tokens: Number = None
+    response_metrics: Annotated[_Response | None, Optional] = None
+
+
+class _Request(Foreign):
+    start_time: Number = None
+    end_time: Number = None
+    request: Any = None
+    info: Annotated[_Info | None, Optional] = None
+    error: Any = None
+
+
+def accepts(documents: tuple[Any, ...]) -> bool:
+    """Whether this is one of inference-perf's reports."""
+    if len(documents) != 1:
+        return False
+    document = documents[0]
+    if isinstance(document, list):
+        return bool(document) and all(
+            isinstance(item, dict) and {"start_time", "end_time", "info"} <= item.keys() for item in document
+        )
+    return isinstance(document, dict) and {"load_summary", "successes"} <= document.keys()
+
+
+def read(documents: tuple[Any, ...], path: Path) -> tuple[ServingRun, ...]:
+    """The one run; InputFileError for what is not as inference-perf writes it."""
+    seen = _server_beside(path)
+    if isinstance(documents[0], list):
+        return (_from_requests([parsed(_Request, item, path, NAME) for item in documents[0]], seen, path),)
+    report = parsed(_Report, documents[0], path, NAME)
+    load, summary = report.load_summary or _LoadSummary(), _summary(report)
+    if seen is not None and summary.hit_rate is None:
+        summary = replace(summary, hit_rate=seen.hit_rate, external_hit_rate=seen.external_hit_rate)
+    run = ServingRun(
+        tool=NAME,
+        tool_version=None,
+        model=None,
+        source=path.name,
+        summary=summary,
+        concurrency=count(load.concurrency),
+        request_rate=load.requested_rate,
+    )
+    return (run,)
+
+
+def _server_beside(path: Path) -> ServingSummary | None:
+    """What Prometheus saw during the same stage, from the file beside; the whole run's for single requests."""
+    beside = path.with_name(path.name.replace("per_request_", "summary_").replace("_lifecycle_", "_prometheus_"))
+    if beside.name == path.name:
+        return None
+    try:
+        return _summary(parsed(_Report, json.loads(beside.read_text(encoding="utf-8")), beside, NAME))
+    except (OSError, ValueError, RecursionError, InputFileError):
+        return None
+
+
+def _from_requests(requests: list[_Request], seen: ServingSummary | None, path: Path) -> ServingRun:
+    return ServingRun(
+        tool=NAME,
+        tool_version=None,
+        model=next((model for item in requests if (model := _model(item.request))), None),
+        source=path.name,
+        summary=ServingSummary(
+            hit_rate=seen.hit_rate if seen else None, external_hit_rate=seen.external_hit_rate if seen else None
+        ),
+        requests=tuple(_request(item) for item in requests),
+    )
+
+
+def _summary(report: _Report) -> ServingSummary:
+    done = report.successes
+    latency, prompt = done.latency or _Latency(), done.prompt_len or done.prompt_tokens or _Statistics()
+    ttft, e2e = latency.time_to_first_token or _Statistics(), latency.request_latency or _Statistics()
+    hits = done.prefix_cache_hit_percent or _Statistics()
+    external = done.external_prefix_cache_hit_percent or _Statistics()
+    tokens = done.prompt_tokens or _Tokens()
+    told = tokens.cached / tokens.total if tokens.cached is not None and tokens.total else None
+    return ServingSummary(
+        completed=count(done.count),
+        failed=count(report.failures.count) if report.failures else None,
+        requests_per_s=done.throughput.requests_per_sec if done.throughput else None,
+        prompt_tokens_mean=prompt.mean,
+        prompt_tokens_min=prompt.min,
+        prompt_tokens_max=prompt.max,
+        ttft_mean_s=seconds(ttft.mean),
+        ttft_p95_s=seconds(ttft.p95),
+        e2e_mean_s=seconds(e2e.mean),
+        e2e_p95_s=seconds(e2e.p95),
+        hit_rate=share(hits.mean, 0.01) if hits.mean is not None else share(told),
+        external_hit_rate=share(external.mean, 0.01),
+    )
+
+
+def _request(item: _Request) -> ServedRequest:
+    info = item.info or _Info()
+    response = info.response_metrics or info
+    usage = response.server_usage or _Usage()
+    times = response.output_token_times or response.chunk_times or []
+    first, start, end = times[0] if times else None, item.start_time, item.end_time
+    ttft_s = seconds(first - start) if first is not None and start is not None else None
+    details = usage.prompt_tokens_details or _Details()
+    return ServedRequest(
+        prompt_tokens=count(usage.prompt_tokens or info.input_tokens),
+        ttft_s=ttft_s,
+        e2e_s=seconds(end - start) if end is not None and start is not None else None,
+        start_s=start,
+        cached_tokens=count(details.cached_tokens),
+        ok=ttft_s is not None and not item.error,
+    )
+
+
+def _model(request: Any) -> str | None:
+    """The model of the request's body, which is JSON in a text."""
+    try:
+        body = json.loads(request) if isinstance(request, str) else request
+    except (ValueError, RecursionError):
+        return None
+    model = body.get("model") if isinstance(body, dict) else None
+    return model if isinstance(model, str) and model else None

@@ -1,0 +1,129 @@
+"""Which TTFT of a serving run is the time of an uncached prefill, and what is left out, why (pure)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvbench.formats.serving.record import ServedRequest, ServingRun
+from kvbench.prefill.alone import Load, loads
+from kvbench.prefill.samples import Sample
+
+SHARED = "that shared the server with others"
+_WARM_UP = "of the warm-up"
+_FAILED = "that failed"
+_CACHED = "answered partly from a prefix cache"
+_AVERAGED = "known by their average only"
+_WITHOUT = "without a TTFT and a prompt length"
+_NOT_STREAMED = "that were not streamed, so that their TTFT is the time of the whole answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """What one run gives: samples, the loads that they ran under, and how many requests were left out, why."""
+
+    run: ServingRun
+    samples: tuple[Sample, ...]
+    loads: frozenset[Load]
+    left_out: Counter[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What all runs give: either samples of single requests or, where there are none, averages."""
+
+    runs: tuple[Usable, ...]
+    left_out: Counter[str]
+    averaged: bool
+
+    @property
+    def rows(self) -> list[Sample]:
+        """Every sample, sorted by length."""
+        rows = [sample for usable in self.runs for sample in usable.samples]
+        return sorted(rows, key=lambda row: (row.prompt_tokens, row.ttft_s))
+
+    def has(self, load: Load) -> bool:
+        """Whether a sample ran under that load."""
+        return any(load in usable.loads for usable in self.runs)
+
+    def lost(self) -> str:
+        """What was left out, most first, for a sentence; empty when nothing was."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.most_common())
+
+
+def take(runs: Sequence[ServingRun], *, allow_queued: bool) -> Taken:
+    """The samples of the runs; averages count only when no run has usable requests, since a run's weight is unknown."""
+    single = [_of_requests(run, allow_queued=allow_queued) for run in runs if run.requests]
+    # AIPerf writes a run's summary beside its requests; together they are one run.
+    told = {run.summary for run in runs if run.requests}
+    others = [run for run in runs if not run.requests and run.summary not in told]
+    averages = _different(_of_average(run, allow_queued=allow_queued) for run in others)
+    left_out: Counter[str] = Counter()
+    for usable in (*single, *averages):
+        left_out += usable.left_out
+    if any(usable.samples for usable in single):
+        unused = sum(usable.run.summary.completed or 1 for usable in averages if usable.samples)
+        left_out += Counter({_AVERAGED: unused})
+        return Taken(tuple(usable for usable in single if usable.samples), left_out, averaged=False)
+    return Taken(tuple(usable for usable in averages if usable.samples), left_out, averaged=True)
+
+
+def _of_requests(run: ServingRun, *, allow_queued: bool) -> Usable:
+    told = any(request.cached_tokens is not None for request in run.requests)
+    samples, under, left_out = [], set(), Counter[str]()
+    for request, load in zip(run.requests, loads(run), strict=True):
+        reason = _unusable(request, run, told=told)
+        if reason is None and load == "shared" and not allow_queued:
+            reason = SHARED
+        if reason is not None or request.prompt_tokens is None or request.ttft_s is None:
+            left_out[reason or _WITHOUT] += 1
+            continue
+        samples.append(Sample(request.prompt_tokens, request.ttft_s, {"file": run.source}))
+        under.add(load)
+    return Usable(run, tuple(samples), frozenset(under), left_out)
+
+
+def _unusable(request: ServedRequest, run: ServingRun, *, told: bool) -> str | None:
+    """Why a request says nothing of prefill; a run whose requests do not tell of a cache is judged as a whole."""
+    if request.warm_up:
+        return _WARM_UP
+    if run.streamed is False:
+        return _NOT_STREAMED
+    if not request.ok:
+        return _FAILED
+    if not request.prompt_tokens or request.ttft_s is None:
+        return _WITHOUT
+    cached = bool(request.cached_tokens) if told else bool(run.hit_rate)
+    return _CACHED if cached else None
+
+
+def _of_average(run: ServingRun, *, allow_queued: bool) -> Usable:
+    summary, load = run.summary, loads(run)[0]
+    tokens, ttft_s, count = summary.prompt_tokens_mean, summary.ttft_mean_s, summary.completed or 1
+    if tokens is None or round(tokens) < 1 or ttft_s is None:
+        return Usable(run, (), frozenset(), Counter())
+    reason = None
+    if run.streamed is False:
+        reason = _NOT_STREAMED
+    elif run.hit_rate:
+        reason = _CACHED
+    elif load == "shared" and not allow_queued:
+        reason = SHARED
+    if reason is not None:
+        return Usable(run, (), frozenset(), Counter({reason: count}))
+    return Usable(run, (Sample(round(tokens), ttft_s, {"file": run.source}),), frozenset({load}), Counter())
+
+
+def _different(averages: Iterable[Usable]) -> list[Usable]:
+    """Each average once: another tool's report of the same run repeats it."""
+    found: list[Usable] = []
+    for usable in averages:
+        if not any(_is_same(one, other) for item in found for one in item.samples for other in usable.samples):
+            found.append(usable)
+    return found
+
+
+def _is_same(one: Sample, other: Sample) -> bool:
+    return one.prompt_tokens == other.prompt_tokens and math.isclose(one.ttft_s, other.ttft_s, rel_tol=1e-9)
