@@ -13,10 +13,11 @@ from typing import Literal
 
 import numpy as np
 
+from kvbench.breakeven import BreakEven, break_even, budget_reach
 from kvbench.checks import voiding
-from kvbench.histogram import Histogram
 from kvbench.prefill.curve import Floats, PrefillCurve
-from kvbench.results import Caveat, Direction, PointResult, Use
+from kvbench.restore import NOTHING_AROUND, Around, Measured, RestoreCurve, restore_curve, restore_tokens_per_s
+from kvbench.results import Caveat, Use
 
 SingleKind = Literal["from", "below-range", "above-range"]
 RequestKind = Literal["always", "from", "never", "unknown"]
@@ -25,21 +26,11 @@ Verdict = Literal["viable", "not viable", "cannot say"]
 DEFAULT_TARGET_TOKENS = 32 * 1024
 PUBLISHED_JOBS = 16
 
-_REPLICATES = 200
+# Besides the target, the length that the study's readers ask about.
+SHORT_TOKENS = 8 * 1024
+
 _GRID = 256
-# Beyond it a makespan grows by mean / workers for each unit to within a fraction of a percent.
-_SIMULATED_UNITS = 4096
 _CONFIDENCE = 0.95
-_SEED = 20260102
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The read side of one point: what restoring from a tier costs at that load."""
-
-    point: PointResult
-    read: Direction
-    histogram: Histogram | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +54,28 @@ class Request:
     reason: str
 
 
-@dataclass(frozen=True)
-class RestoreCurve:
-    """Seconds to restore ``tokens`` (rising): the middle, and one row of ``draws`` for each simulated request."""
+@dataclass(frozen=True, slots=True)
+class AtTarget:
+    """One request at the target length: bytes, and seconds to restore them at p50 and p99 of the simulated requests."""
 
-    tokens: Floats
-    seconds: Floats
-    draws: Floats
+    tokens: int
+    bytes: int
+    p50_s: float
+    p99_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The longest context that is there within the TTFT budget; None when none is, ``*_beyond`` when all computed are.
+
+    ``restore``: with 97.5 % certainty; ``recompute``: by the fitted curve, within the measured prompts.
+    """
+
+    seconds: float
+    restore_tokens: int | None
+    restore_beyond: bool
+    recompute_tokens: int | None
+    recompute_beyond: bool
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,12 @@ class Crossover:
     restore: RestoreCurve | None = None
     caveats: tuple[Caveat, ...] = ()
     run: str = ""
+    measured: Measured | None = None
+    around: Around = NOTHING_AROUND
+    at_target: AtTarget | None = None
+    budget: Budget | None = None
+    break_even: tuple[BreakEven, ...] = ()
+    what_if: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,7 @@ def decide(
     single: Measured | None,
     curve: PrefillCurve,
     goal: Goal,
+    around: Around = NOTHING_AROUND,
 ) -> Crossover:
     """The crossover of ``use`` on ``tier`` with ``concurrent`` requests restoring at once.
 
@@ -118,7 +131,7 @@ def decide(
         reason = f"no read latency was measured at {use.io_bytes} bytes and {jobs} jobs; add --numjobs {jobs}"
         request = Request("unknown", None, None, None, reason)
         return Crossover(tier, use, concurrent, None, None, single_block, request, "cannot say", reason)
-    restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal))
+    restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal), around)
     request = request_crossover(restore, curve)
     verdict, why = judge(request, restore, curve, goal)
     if doubts := voiding(measured.point):
@@ -128,13 +141,42 @@ def decide(
         use=use,
         concurrent_restores=concurrent,
         point=measured.point.id,
-        restore_tokens_per_s=restore_tokens_per_s(use, measured, concurrent),
+        restore_tokens_per_s=restore_tokens_per_s(use, measured, concurrent, around),
         single_block=single_block,
         request=request,
         verdict=verdict,
         verdict_reason=why,
         restore=restore,
         caveats=measured.point.warnings,
+        measured=measured,
+        around=around,
+        at_target=at_target(use, restore, goal.target_tokens),
+        budget=None if goal.ttft_budget_s is None else within_budget(restore, curve, goal.ttft_budget_s),
+        break_even=tuple(
+            found
+            for tokens in sorted({SHORT_TOKENS, goal.target_tokens})
+            if (found := break_even(use, measured, restore, curve, tokens)) is not None
+        ),
+    )
+
+
+def at_target(use: Use, restore: RestoreCurve, tokens: int) -> AtTarget | None:
+    """One request of ``tokens`` tokens, or None where its restore was not computed."""
+    at = int(np.searchsorted(restore.tokens, tokens))
+    if at >= len(restore.tokens) or tokens < restore.tokens[0]:
+        return None
+    p50, p99 = np.quantile(restore.draws[:, at], [0.5, 0.99])
+    return AtTarget(tokens, use.units(tokens) * use.io_bytes, float(p50), float(p99))
+
+
+def within_budget(restore: RestoreCurve, curve: PrefillCurve, seconds: float) -> Budget:
+    """How long a context may be to be restored, or recomputed, within ``seconds``."""
+    certain = np.quantile(restore.draws, (1 + _CONFIDENCE) / 2, axis=0)
+    measured = restore.tokens[(restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)]
+    return Budget(
+        seconds,
+        *budget_reach(restore.tokens, certain, seconds),
+        *budget_reach(measured, curve.seconds(measured), seconds),
     )
 
 
@@ -154,40 +196,6 @@ def single_block_at(p99_s: float, curve: PrefillCurve, point: str | None) -> Sin
 def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
     """The study's shortcut, and the axis of its figure: L = p99 / (TTFT / context length)."""
     return p99_s / prefill_s_per_token
-
-
-def restore_tokens_per_s(use: Use, measured: Measured, concurrent: int) -> float | None:
-    """Tokens that one of ``concurrent`` requests gets back per second on a long prompt: the prefill speed to beat.
-
-    None where a restore stops growing with the prompt, because every layer has a window.
-    """
-    if use.units_per_block == 0:
-        return None
-    seconds_per_unit = _seconds_per_unit(use, measured, concurrent)
-    return use.block_tokens / (use.units_per_block * seconds_per_unit)
-
-
-def restore_curve(use: Use, measured: Measured, concurrent: int, tokens: Floats) -> RestoreCurve:
-    """Seconds to restore each of ``tokens``.
-
-    The request's units are list-scheduled over its parallelism with latencies drawn from the histogram, and never
-    faster than the measured rate shared by the concurrent requests.
-
-    Every replicate first resamples the histogram, so that few samples widen the band. Without a histogram the mean
-    latency stands for every unit and there is no band.
-    """
-    blocks = np.ceil(tokens / use.block_tokens)
-    units = blocks * use.units_per_block + np.minimum(blocks * use.windowed_units, use.window_units)
-    shared_s = units / (measured.read.iops / concurrent)
-    if measured.histogram is None:
-        mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None
-        waves = np.ceil(units / use.parallelism_per_request)
-        seconds = np.maximum(shared_s, waves * (mean_ns or 0) / 1e9)
-        return RestoreCurve(tokens, seconds, seconds[np.newaxis, :])
-    scheduled, relative_mean = _simulate(measured.histogram, use.parallelism_per_request, units.astype(int))
-    # In a closed loop the rate moves with 1 / mean latency, so a replicate with slower units also has less bandwidth.
-    draws = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s)
-    return RestoreCurve(tokens, np.median(draws, axis=0), draws)
 
 
 def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
@@ -292,37 +300,6 @@ def _grid(use: Use, curve: PrefillCurve, goal: Goal) -> Floats:
     blocks = np.ceil(lengths / use.block_tokens) * use.block_tokens
     ends = [curve.measured_from, curve.measured_to, goal.target_tokens]
     return np.unique(np.concatenate([blocks[blocks <= curve.measured_to], ends]).astype(float))
-
-
-def _seconds_per_unit(use: Use, measured: Measured, concurrent: int) -> float:
-    by_rate = concurrent / measured.read.iops
-    mean = measured.read.latency_ns.mean if measured.read.latency_ns else None
-    return max(by_rate, (mean or 0) / 1e9 / use.parallelism_per_request)
-
-
-def _simulate(
-    histogram: Histogram, workers: int, units: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[Floats, Floats]:
-    """Makespans in seconds, shape (replicates, len(units)), of list-scheduling each number of units over the workers,
-    and each replicate's mean latency relative to the measured mean."""
-    values = np.array([ns for ns, _ in histogram.bins], dtype=float) / 1e9
-    weights = np.array([count for _, count in histogram.bins], dtype=float)
-    generator = np.random.default_rng(_SEED)
-    resampled = generator.multinomial(histogram.samples, weights / weights.sum(), size=_REPLICATES) / histogram.samples
-    cumulative = np.cumsum(resampled, axis=1)
-    means = resampled @ values
-    finish = np.zeros((_REPLICATES, workers))
-    rows = np.arange(_REPLICATES)
-    spans = np.empty((_REPLICATES, len(units)))
-    done = 0
-    for column, count in enumerate(units):
-        simulated = min(int(count), _SIMULATED_UNITS)
-        for _ in range(done, simulated):
-            chosen = (generator.random((_REPLICATES, 1)) > cumulative).sum(axis=1).clip(max=len(values) - 1)
-            finish[rows, finish.argmin(axis=1)] += values[chosen]
-        done = simulated
-        spans[:, column] = finish.max(axis=1) + means * (count - simulated) / workers
-    return spans, means / ((values * weights).sum() / weights.sum())
 
 
 def _interval(restore: Floats, prefill: Floats, tokens: Floats) -> tuple[int | None, int | None]:

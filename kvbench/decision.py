@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from kvbench import results
+from kvbench.between import between_jobs, between_sizes
 from kvbench.crossover import (
     PUBLISHED_JOBS,
     Crossover,
     Goal,
-    Measured,
     Request,
     SingleBlock,
     decide,
     published_tokens,
-    restore_tokens_per_s,
     single_block_at,
 )
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve
-from kvbench.results import Observation, RunResult, Use
+from kvbench.restore import NOTHING_AROUND, Around, Measured, restore_tokens_per_s
+from kvbench.results import Observation, PointResult, RunResult, Use
 from kvbench.units import split_list
 
 MixChoice = Literal["auto", "mixed", "read"]
@@ -34,10 +34,24 @@ PUBLISHED_COSTS_S = (0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0
 
 _LONGEST_TAIL_S = 86_400
 
+# Where several drivers measured a point: what does the connector's own calls comes first.
+_BEST_DRIVERS = ("replay", "s3", "memory", "fio")
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Another deployment to decide on the same measurements: its name and what becomes of a use."""
+
+    name: str
+    change: Callable[[Use], Use]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user asked to decide; None means every one that the runs hold."""
+    """What the user asked to decide; None means every one that the runs hold.
+
+    ``gpu_copy_bytes_per_s`` is the link from host memory into all GPUs of the server together.
+    """
 
     model: str | None
     tp: int | None
@@ -45,35 +59,36 @@ class Wanted:
     mix: MixChoice
     concurrent: tuple[int, ...]
     goal: Goal
+    gpu_copy_bytes_per_s: int | None = None
+    what_ifs: tuple[WhatIf, ...] = ()
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """Every crossover, the curve behind them, and what must be said about them."""
+    """Every crossover, the curve behind them, and what must be said about them; ``what_ifs`` decide nothing."""
 
     curve: PrefillCurve
     goal: Goal
     crossovers: tuple[Crossover, ...]
     notes: tuple[str, ...]
+    what_ifs: tuple[Crossover, ...] = ()
 
 
 def decide_runs(runs: Sequence[tuple[Path, RunResult]], curve: PrefillCurve, wanted: Wanted) -> Decisions:
     """The crossovers of every tier and use of the runs; UsageError when the filter leaves none."""
-    crossovers: list[Crossover] = []
-    for run_dir, run in runs:
-        for use in run.uses:
-            if not _is_wanted(use, wanted):
-                continue
-            for tier in dict.fromkeys(point.tier for point in run.points):
-                decided = [_decide(run_dir, run, use, tier, count, curve, wanted) for count in wanted.concurrent]
-                crossovers += [replace(crossover, run=str(run_dir)) for crossover in decided]
+    crossovers = list(_crossovers(runs, curve, wanted))
+    asked = [
+        replace(crossover, what_if=what_if.name)
+        for what_if in wanted.what_ifs
+        for crossover in _crossovers(runs, curve, wanted, what_if.change)
+    ]
     unfinished = [str(run_dir) for run_dir, run in runs if not run.points]
     if not crossovers and unfinished:
         raise UsageError(f"{unfinished[0]} holds no finished point yet; continue it with 'kvbench fio --resume'.")
     if not crossovers:
         held = sorted({f"{use.model} (TP {use.tp}, {use.connector})" for _, run in runs for use in run.uses})
         raise UsageError(f"no measured model matches; the runs hold {', '.join(held) or 'no model'}.")
-    return Decisions(curve, wanted.goal, tuple(crossovers), _notes(crossovers, curve))
+    return Decisions(curve, wanted.goal, tuple(crossovers), _notes(crossovers, curve), tuple(asked))
 
 
 def verdict_is_settled(observation: Observation, uses: Sequence[Use], curve: PrefillCurve, goal: Goal) -> bool | None:
@@ -103,6 +118,7 @@ def to_json(decided: Decisions) -> dict[str, Any]:
         "prefill": _prefill_json(decided.curve),
         "target_tokens": decided.goal.target_tokens,
         "results": [_crossover_json(crossover) for crossover in decided.crossovers],
+        "what_if": [_crossover_json(crossover) for crossover in decided.what_ifs],
         "notes": list(decided.notes),
     }
 
@@ -157,25 +173,44 @@ def _is_wanted(use: Use, wanted: Wanted) -> bool:
     )
 
 
+def _crossovers(
+    runs: Sequence[tuple[Path, RunResult]],
+    curve: PrefillCurve,
+    wanted: Wanted,
+    change: Callable[[Use], Use] = lambda use: use,
+) -> Iterator[Crossover]:
+    for run_dir, run in runs:
+        for use in run.uses:
+            if not _is_wanted(use, wanted):
+                continue
+            for tier in dict.fromkeys(point.tier for point in run.points):
+                for count in wanted.concurrent:
+                    decided = _decide(Reads(run_dir, run, tier, wanted.mix), use, change(use), count, curve, wanted)
+                    yield replace(decided, run=str(run_dir))
+
+
 def _decide(
-    run_dir: Path, run: RunResult, use: Use, tier: str, concurrent: int, curve: PrefillCurve, wanted: Wanted
+    reads: Reads, measured_use: Use, use: Use, concurrent: int, curve: PrefillCurve, wanted: Wanted
 ) -> Crossover:
-    measured = _reads_at(run_dir, run, use, tier, concurrent * use.parallelism_per_request, wanted.mix)
-    if sum(_is_sibling(other, use) for other in run.uses) > 1:
+    if sum(_is_sibling(other, measured_use) for other in reads.run.uses) > 1:
         reason = (
             f"{use.connector} makes units of several sizes of {use.model}, and no restore of them all is modelled yet"
         )
-        return _undecided(use, tier, concurrent, None, reason)
+        return _undecided(use, reads.tier, concurrent, None, reason)
+    measured = reads.at(use.io_bytes, concurrent * use.parallelism_per_request)
+    around = Around(reads.lookup_s(use.io_bytes), wanted.gpu_copy_bytes_per_s)
     if curve.model is not None and not same_model(curve.model, use.model):
-        return _other_model(use, tier, concurrent, measured, curve)
-    single = _reads_at(run_dir, run, use, tier, PUBLISHED_JOBS, wanted.mix)
-    return decide(use, tier, concurrent, measured, single, curve, wanted.goal)
+        return _other_model(use, reads.tier, concurrent, measured, curve, around)
+    single = reads.at(use.io_bytes, PUBLISHED_JOBS)
+    return decide(use, reads.tier, concurrent, measured, single, curve, wanted.goal, around)
 
 
-def _other_model(use: Use, tier: str, concurrent: int, measured: Measured | None, curve: PrefillCurve) -> Crossover:
+def _other_model(
+    use: Use, tier: str, concurrent: int, measured: Measured | None, curve: PrefillCurve, around: Around
+) -> Crossover:
     """No answer for a model that the prefill curve is not of, but the prefill speed at which restoring would win."""
     return _undecided(
-        use, tier, concurrent, measured, f"the TTFT samples are of {curve.model}; give samples of {use.model}"
+        use, tier, concurrent, measured, f"the TTFT samples are of {curve.model}; give samples of {use.model}", around
     )
 
 
@@ -189,30 +224,79 @@ def _is_sibling(one: Use, other: Use) -> bool:
     )
 
 
-def _undecided(use: Use, tier: str, concurrent: int, measured: Measured | None, reason: str) -> Crossover:
+def _undecided(
+    use: Use, tier: str, concurrent: int, measured: Measured | None, reason: str, around: Around = NOTHING_AROUND
+) -> Crossover:
     return Crossover(
         tier=tier,
         use=use,
         concurrent_restores=concurrent,
         point=measured.point.id if measured else None,
-        restore_tokens_per_s=restore_tokens_per_s(use, measured, concurrent) if measured else None,
+        restore_tokens_per_s=restore_tokens_per_s(use, measured, concurrent, around) if measured else None,
         single_block=None,
         request=Request("unknown", None, None, None, reason),
         verdict="cannot say",
         verdict_reason=reason,
+        measured=measured,
+        around=around,
     )
 
 
-def _reads_at(run_dir: Path, run: RunResult, use: Use, tier: str, jobs: int, mix: MixChoice) -> Measured | None:
-    """The read side of the mixed point (steady state) with that many jobs, else of the pure read point."""
-    wanted = ("mixed", "read") if mix == "auto" else (mix,)
-    for kind in wanted:
-        for point in run.points:
-            fits = (point.tier, point.io_bytes, point.numjobs, point.mix) == (tier, use.io_bytes, jobs, kind)
-            usable = point.status == "ok" and point.read is not None and point.read.iops > 0
-            if fits and usable and point.read is not None and point.read.latency_ns is not None:
-                return Measured(point, point.read, results.load_histogram(run_dir, point, "read"))
-    return None
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The reads that a run measured on one tier, found by size and load."""
+
+    run_dir: Path
+    run: RunResult
+    tier: str
+    mix: MixChoice
+
+    def at(self, io_bytes: int, jobs: int) -> Measured | None:
+        """The read side of the mixed point (steady state) at that load, else of the pure read point.
+
+        What was not measured is interpolated between two neighbours (first in jobs, then in size) and marked.
+        """
+        for kind in ("mixed", "read") if self.mix == "auto" else (self.mix,):
+            known = self._known(kind)
+            of_size = [item for item in known if item.point.io_bytes == io_bytes]
+            exact = next((item for item in of_size if item.point.numjobs == jobs), None)
+            at_load = [item for item in known if item.point.numjobs == jobs]
+            found = exact or between_jobs(of_size, jobs) or between_sizes(at_load, io_bytes)
+            if found is not None:
+                return found
+        return None
+
+    def rates(self, io_bytes: int) -> dict[int, float]:
+        """Read bytes per second by number of jobs, of the mix that decides."""
+        for kind in ("mixed", "read") if self.mix == "auto" else (self.mix,):
+            known = [item for item in self._known(kind) if item.point.io_bytes == io_bytes]
+            if known:
+                return {item.point.numjobs: item.read.bytes_per_s for item in known}
+        return {}
+
+    def lookup_s(self, io_bytes: int) -> float | None:
+        """Mean seconds of one lookup where a replay measured it at that size."""
+        for point in self.run.points:
+            lookup = point.metadata.get("lookup")
+            latency = lookup.latency_ns if lookup else None
+            if (point.tier, point.io_bytes) == (self.tier, io_bytes) and latency is not None and latency.mean:
+                return latency.mean / 1e9
+        return None
+
+    def _known(self, mix: str) -> list[Measured]:
+        """Every usable read of a mix, one for each size and load: that of the driver nearest to the connector."""
+        best: dict[tuple[int, int], Measured] = {}
+        for point in sorted(self.run.points, key=_preference):
+            if (point.tier, point.mix, point.status) != (self.tier, mix, "ok") or point.read is None:
+                continue
+            if point.read.iops > 0 and point.read.latency_ns is not None:
+                histogram = results.load_histogram(self.run_dir, point, "read")
+                best.setdefault((point.io_bytes, point.numjobs), Measured(point, point.read, histogram))
+        return list(best.values())
+
+
+def _preference(point: PointResult) -> int:
+    return _BEST_DRIVERS.index(point.driver) if point.driver in _BEST_DRIVERS else len(_BEST_DRIVERS)
 
 
 def _notes(crossovers: Sequence[Crossover], curve: PrefillCurve) -> tuple[str, ...]:
@@ -234,6 +318,10 @@ def _prefill_json(curve: PrefillCurve) -> dict[str, Any]:
         "measured_from": curve.measured_from,
         "measured_to": curve.measured_to,
         "samples": curve.samples,
+        "largest_residual_s": curve.largest_residual_s,
+        "linear_residual_s": curve.linear_residual_s,
+        "residuals": [{"prompt_tokens": tokens, "residual_s": residual} for tokens, residual in curve.residuals_s],
+        "set_aside": [{"prompt_tokens": item.prompt_tokens, "ttft_s": item.ttft_s} for item in curve.set_aside],
         "model": curve.model,
         "source": curve.source,
     }
@@ -254,6 +342,13 @@ def _crossover_json(crossover: Crossover) -> dict[str, Any]:
         "request": asdict(crossover.request),
         "verdict": crossover.verdict,
         "verdict_reason": crossover.verdict_reason,
+        "what_if": crossover.what_if or None,
+        "interpolated": any(caveat.code == "interpolated" for caveat in crossover.caveats),
+        "at_target": None if crossover.at_target is None else asdict(crossover.at_target),
+        "ttft_budget": None if crossover.budget is None else asdict(crossover.budget),
+        "break_even": [asdict(item) for item in crossover.break_even],
+        "lookup_s_per_unit": crossover.around.lookup_s_per_unit,
+        "gpu_copy_bytes_per_s": crossover.around.gpu_copy_bytes_per_s,
     }
 
 

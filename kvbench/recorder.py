@@ -20,14 +20,14 @@ _SECOND_NS = 10**9
 class _Side:
     """One direction of one thread."""
 
-    counts: Counter[int] = field(default_factory=Counter)
     ios: int = 0
     bytes: int = 0
     total_ns: int = 0
     min_ns: int = 0
     max_ns: int = 0
-    # By second: operations, bytes and total latency.
+    # By second: operations, bytes and total latency; and operations by bin.
     seconds: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
+    bins: defaultdict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 class Recorder:
@@ -41,13 +41,14 @@ class Recorder:
     def add(self, way: Way, latency_ns: int, ended_ns: int, size: int) -> None:
         """Count one operation of ``size`` bytes that ended ``ended_ns`` after the start of the round."""
         side = self.sides[way]
-        side.counts[bin_of(latency_ns)] += 1
         side.min_ns = latency_ns if side.ios == 0 else min(side.min_ns, latency_ns)
         side.max_ns = max(side.max_ns, latency_ns)
         side.ios += 1
         side.bytes += size
         side.total_ns += latency_ns
-        second = side.seconds[ended_ns // _SECOND_NS + 1]
+        number = ended_ns // _SECOND_NS + 1
+        side.bins[number][bin_of(latency_ns)] += 1
+        second = side.seconds[number]
         second[0] += 1
         second[1] += size
         second[2] += latency_ns
@@ -64,7 +65,8 @@ def histograms_of(recorders: Sequence[Recorder]) -> dict[str, Histogram]:
     for way in ("read", "write"):
         counts: Counter[int] = Counter()
         for recorder in recorders:
-            counts.update(recorder.sides[way].counts)
+            for bins in recorder.sides[way].bins.values():
+                counts.update(bins)
         if counts:
             found[way] = Histogram.from_counts(counts)
     return found
@@ -90,10 +92,20 @@ def direction_of(recorders: Sequence[Recorder], way: Way, seconds: float) -> Dir
     )
 
 
+def _bins_of(recorders: Sequence[Recorder], way: Way, second: int) -> dict[str, int]:
+    counts: Counter[int] = Counter()
+    for recorder in recorders:
+        counts.update(recorder.sides[way].bins.get(second, {}))
+    return {str(latency_ns): count for latency_ns, count in sorted(counts.items())}
+
+
 def series_of(
     recorders: Sequence[Recorder], seconds: float, host: Mapping[int, Mapping[str, float]]
 ) -> list[dict[str, Any]]:
-    """The whole seconds of a round, in the form that fio's series has; one in which nothing ended shows zeros."""
+    """The whole seconds of a round, in the form that fio's series has; one in which nothing ended shows zeros.
+
+    ``bins`` beside the mean are the second's latencies, which fio does not log.
+    """
     found = []
     for second in range(1, int(seconds) + 1):
         entry: dict[str, Any] = {"second": second}
@@ -105,5 +117,6 @@ def series_of(
             entry[way] = {"bytes_per_s": moved, "iops": ios}
             if ios:
                 entry[way]["mean_latency_ns"] = round(total_ns / ios)
+                entry[way]["bins"] = _bins_of(recorders, way, second)
         found.append({**entry, "host": dict(host.get(second, {}))})
     return found

@@ -62,6 +62,15 @@ class Direction:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """Calls of one kind that move no data, such as lookups or opens: how many, how long each took, and failures."""
+
+    count: int
+    latency_ns: LatencyNs | None = None
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Caveat:
     """A reason to distrust a number: ``code`` for programs, text for people, and the numbers themselves."""
 
@@ -115,6 +124,14 @@ class HookRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to the tier in one second of a point's series, seconds from 1 over all its rounds."""
+
+    second: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """One of the runs of fio that a point was measured with; ``repeat`` counts the visits to the point from 1."""
 
@@ -124,11 +141,16 @@ class Round:
     write_bytes_per_s: float | None = None
     read_p99_ns: int | None = None
     write_p99_ns: int | None = None
+    read_p50_ns: int | None = None
+    write_p50_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """One measured point. ``reason`` says why it is not ok; ``histogram`` is a file name inside the run directory."""
+    """One measured point. ``reason`` says why it is not ok; ``histogram`` is a file name inside the run directory.
+
+    ``metadata`` holds the calls that move no data by kind (lookup, open, rename, ...), where the driver times them.
+    """
 
     id: str
     job: str
@@ -151,6 +173,8 @@ class PointResult:
     rounds: tuple[Round, ...] = ()
     series: str | None = None
     before_read: tuple[HookRun, ...] = ()
+    events: tuple[Event, ...] = ()
+    metadata: dict[str, Calls] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kvbench.histogram import merge
+from kvbench.histogram import Histogram, merge
 from kvbench.latency import latency_of
-from kvbench.results import Conditions, Direction, LatencyNs, Observation, PointResult, Round
+from kvbench.results import Calls, Conditions, Direction, LatencyNs, Observation, PointResult, Round
 from kvbench.stats import relative_half_width
 
 Number = TypeVar("Number", int, float)
@@ -82,6 +82,7 @@ def pool(rounds: Sequence[Observation]) -> Observation:
         write=_pooled_side(usable, "write"),
         conditions=_pooled_conditions([point.conditions for point in points]),
         rounds=tuple(map(_summary, rounds)),
+        metadata=_pooled_calls(points, merged),
     )
     return Observation(pooled, merged)
 
@@ -124,6 +125,26 @@ def _pooled_side(rounds: Sequence[Observation], name: str) -> Direction | None:
     )
 
 
+def _pooled_calls(points: Sequence[PointResult], merged: Mapping[str, Histogram]) -> dict[str, Calls]:
+    """The calls that move no data; their histograms lie beside those of the directions, by kind."""
+    found = {}
+    for kind in dict.fromkeys(kind for point in points for kind in point.metadata):
+        parts = [point.metadata[kind] for point in points if kind in point.metadata]
+        known = [part.latency_ns for part in parts if part.latency_ns is not None]
+        latency = (
+            latency_of(
+                [merged[kind]],
+                mean_ns=_pooled_mean([(part.count, part.latency_ns) for part in parts]),
+                min_ns=min((one.min for one in known if one.min is not None), default=None),
+                max_ns=max((one.max for one in known if one.max is not None), default=None),
+            )
+            if kind in merged
+            else None
+        )
+        found[kind] = Calls(sum(part.count for part in parts), latency, sum(part.failed for part in parts))
+    return found
+
+
 def _pooled_mean(parts: Sequence[tuple[int, LatencyNs | None]]) -> float | None:
     means = [(ios, latency.mean) for ios, latency in parts if latency is not None and latency.mean is not None]
     total = sum(ios for ios, _ in means)
@@ -161,4 +182,6 @@ def _summary(item: Observation) -> Round:
         write_bytes_per_s=point.write.bytes_per_s if point.write else None,
         read_p99_ns=point.read.latency_ns.p99 if point.read and point.read.latency_ns else None,
         write_p99_ns=point.write.latency_ns.p99 if point.write and point.write.latency_ns else None,
+        read_p50_ns=point.read.latency_ns.p50 if point.read and point.read.latency_ns else None,
+        write_p50_ns=point.write.latency_ns.p50 if point.write and point.write.latency_ns else None,
     )

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench.crossover import Measured
 from kvbench.histogram import Histogram
 from kvbench.prefill.curve import PrefillCurve
+from kvbench.restore import Measured
 from kvbench.results import Conditions, Direction, LatencyNs, PointResult, Use
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
-from kvbench.results import PointResult, Round, Value
+from kvbench.results import Event, PointResult, Round, Value
 from tests.factories import GPT_OSS_BLOCK, conditions, direction, latency, mixed_point, point
 
 GIB = 1 << 30
@@ -34,6 +34,10 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         point(rounds=(Round(1, 5.0, 300e6), Round(1, 5.0, 250e6), Round(1, 5.0, 199e6))), "drift",
         {"first_bytes_per_s": 300_000_000, "last_bytes_per_s": 199_000_000, "rounds": 3},
         point(rounds=(Round(1, 5.0, 300e6), Round(1, 5.0, 201e6))),
+    ),
+    "disturbed": (
+        point(events=(Event(5, "no reads for 4 s"), Event(9, "up -> down"))), "events",
+        {"events": 2, "first_second": 5}, point(events=()),
     ),
     "failed_operations": (
         point(conditions=conditions(failed_ios=3)), "failed-operations", {"failed_ios": 3}, CLEAN

@@ -58,7 +58,7 @@ def test_series_adds_up_threads_and_shows_silent_seconds() -> None:
     assert [entry["second"] for entry in series] == [1, 2, 3]
     assert series[0] == {
         "second": 1,
-        "read": {"bytes_per_s": 20, "iops": 2, "mean_latency_ns": 2000},
+        "read": {"bytes_per_s": 20, "iops": 2, "mean_latency_ns": 2000, "bins": {"1004": 1, "2992": 1}},
         "host": {"load_1m": 0.5},
     }
     assert series[1]["read"] == {"bytes_per_s": 0, "iops": 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kvbench.errors import InputFileError
@@ -102,8 +102,7 @@ def test_extra_columns_and_notes_are_kept(tmp_path: Path) -> None:
         ("prompt_tokens,ttft_s,ttft_ms\n1,2,3\n", "needs exactly one column"),
         ("prompt_tokens,isl,ttft_s\n1,2,3\n", "needs exactly one column"),
         ("prompt_tokens;ttft_s\n1;2\n", "needs exactly one column"),
-        ("prompt_tokens,ttft_s\n", "has fewer than two prompt lengths"),
-        ("prompt_tokens,ttft_s\n1,2\n1,3\n", "has fewer than two prompt lengths"),
+        ("prompt_tokens,ttft_s\n", "has no sample; measure TTFT at three prompt lengths or more"),
         ("prompt_tokens,ttft_s\n2,2\n\n1,3\n", "line 4 goes back from 2 to 1 tokens; sort the file by prompt_tokens"),
         ("prompt_tokens,ttft_s,concurrency\n1,2,1\n2,3,4\n", "mixes values of concurrency"),
     ],
@@ -179,7 +178,9 @@ def test_fit_is_the_non_negative_optimum(rows: list[tuple[int, float]]) -> None:
     rows.sort()
     assume(len({tokens for tokens, _ in rows}) >= 2)
     curve = fit(samples(*rows))
-    tokens, seconds = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
+    set_aside = [(sample.prompt_tokens, sample.ttft_s) for sample in curve.set_aside]
+    kept = [row for row in rows if row not in set_aside]
+    tokens, seconds = (np.array(column, dtype=float) for column in zip(*kept, strict=True))
     terms = 3 if len(set(tokens)) > 2 else 2
     design = np.stack([tokens**power for power in range(terms)], axis=1) / seconds[:, np.newaxis]
     design /= np.linalg.norm(design, axis=0)
@@ -191,6 +192,58 @@ def test_fit_is_the_non_negative_optimum(rows: list[tuple[int, float]]) -> None:
     scale = 1e-6 * max(1.0, float(np.linalg.norm(residual)))
     assert (gradient >= -scale).all()
     assert (np.abs(gradient[used > 0]) <= scale).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.floats(0.01, 0.5), st.floats(1e-6, 1e-3), st.floats(1e-11, 1e-8),
+    st.integers(0, 6), st.one_of(st.floats(2, 30), st.floats(0.03, 0.5)), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_one_bad_sample_does_not_bend_the_curve(
+    a: float, b: float, c: float, at: int, factor: float, seed: int
+) -> None:
+    lengths = [1024, 2048, 4096, 8192, 16384, 32768, 65536]
+    noise = np.random.default_rng(seed).uniform(0.99, 1.01, len(lengths))
+    seconds = [float((a + b * n + c * n * n) * stray) for n, stray in zip(lengths, noise, strict=True)]
+    spoilt = [*zip(lengths, seconds, strict=True)]
+    spoilt[at] = (lengths[at], seconds[at] * factor)
+    curve = fit(samples(*spoilt))
+    inner = [n for n in lengths if n not in (lengths[at], lengths[0], lengths[-1])]
+    assert curve.seconds([float(n) for n in inner]) == pytest.approx([a + b * n + c * n * n for n in inner], rel=0.06)
+    assert [sample.prompt_tokens for sample in curve.set_aside] == [lengths[at]]
+    assert any("set aside" in note for note in curve.notes)
+
+
+def test_a_noisy_server_loses_no_sample() -> None:
+    strays = (1, 2, 0.5, 3, 1, 0.3, 2, 1)
+    rows = [(n, 1e-4 * n * stray) for n, stray in zip(range(1000, 9000, 1000), strays, strict=True)]
+    assert fit(samples(*rows)).set_aside == ()
+
+
+def test_the_shipped_curve_is_quadratic_and_says_what_a_line_would_cost() -> None:
+    """facts: gpt-oss-120b on H200, 2k to 48k: a line leaves up to 76 ms, a parabola up to 2 ms (least squares).
+
+    The parabola here minimises relative errors, so that its largest absolute residual is a little larger.
+    """
+    curve = fit(read_csv(SHIPPED_CSV))
+    assert curve.largest_residual_s is not None
+    assert curve.largest_residual_s < 0.006
+    assert curve.linear_residual_s is not None
+    assert curve.linear_residual_s == pytest.approx(0.076, abs=0.001)
+    line = fit(read_csv(SHIPPED_CSV), "linear")
+    assert line.c_s_per_token2 == 0
+    assert line.largest_residual_s is not None
+    assert line.largest_residual_s > curve.linear_residual_s
+    assert len(line.draws)
+
+
+def test_one_length_gives_the_cost_of_a_token_and_says_so() -> None:
+    curve = fit(samples((1000, 0.2), (1000, 0.4)))
+    assert (curve.a_s, curve.c_s_per_token2) == (0, 0)
+    # Relative errors: b minimises (b/0.2 - 1/1000)^2 + (b/0.4 - 1/1000)^2, hence 7.5 / 31.25 / 1000.
+    assert curve.b_s_per_token == pytest.approx(7.5 / 31.25 / 1000)
+    assert len(curve.draws) == 0
+    assert any("proportional" in note for note in curve.notes)
 
 
 @given(st.lists(st.tuples(st.sampled_from([100, 200, 400]), SECONDS), min_size=4, max_size=8), st.randoms())

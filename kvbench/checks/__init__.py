@@ -31,6 +31,7 @@ from kvbench.checks.caches import (
     small_data_set,
 )
 from kvbench.checks.data import hot_object, rereads, sequential, unproven_objects, unwritten
+from kvbench.checks.events import disturbed
 from kvbench.checks.speed import above_link, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.results import Caveat, PointResult
 
@@ -52,6 +53,7 @@ CHECKS: tuple[Check, ...] = (
     long_runtime,
     saturated,
     drift,
+    disturbed,
     failed_operations,
     memory_filesystem,
     buffered,

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kvbench.prefill.samples import Samples
+from kvbench.errors import UsageError
+from kvbench.prefill.least_squares import Floats, non_negative, powers
+from kvbench.prefill.robust import trusted
+from kvbench.prefill.samples import Sample, Samples
 
-Floats = NDArray[np.float64]
+__all__ = ["DRAWS", "Floats", "PrefillCurve", "Shape", "fit", "parse_shape"]
+
+Shape = Literal["quadratic", "linear"]
+
+_TERMS: dict[Shape, tuple[int, ...]] = {"quadratic": (0, 1, 2), "linear": (0, 1)}
 
 DRAWS = 1000
 _SEED = 20260101
@@ -23,6 +29,9 @@ class PrefillCurve:
     """TTFT in seconds as a function of prompt tokens, fitted to measurements between two lengths.
 
     ``draws`` holds bootstrap coefficients, shape (DRAWS, 3), or is empty when the samples leave no degree of freedom.
+    ``residuals_s`` are measured less fitted seconds of the samples that were fitted, ``set_aside`` the samples that
+    stand too far from all others, ``linear_residual_s`` the largest residual that a straight line leaves at best.
+    ``notes`` are the samples' own.
     """
 
     a_s: float
@@ -34,36 +43,53 @@ class PrefillCurve:
     model: str | None
     source: str
     draws: Floats
+    notes: tuple[str, ...] = ()
+    residuals_s: tuple[tuple[int, float], ...] = ()
+    set_aside: tuple[Sample, ...] = ()
+    linear_residual_s: float | None = None
 
     @cached_property
     def coefficients(self) -> Floats:
         """a, b and c, shape (3,)."""
         return np.array([self.a_s, self.b_s_per_token, self.c_s_per_token2])
 
+    @property
+    def largest_residual_s(self) -> float | None:
+        """The largest distance of a fitted sample from the curve in seconds, None when none is known."""
+        return max((abs(residual) for _, residual in self.residuals_s), default=None)
+
     def seconds(self, tokens: Floats | Sequence[float] | float) -> Floats:
         """Fitted TTFT in seconds at each number of tokens."""
-        return _powers(np.atleast_1d(np.asarray(tokens, dtype=float))) @ self.coefficients
+        return powers(np.atleast_1d(np.asarray(tokens, dtype=float))) @ self.coefficients
 
     def drawn_seconds(self, tokens: Floats) -> Floats:
         """TTFT under each bootstrap draw, shape (draws, tokens); the fit itself when there are no draws."""
         coefficients = self.draws if len(self.draws) else self.coefficients[np.newaxis, :]
-        return coefficients @ _powers(tokens).T
+        return coefficients @ powers(tokens).T
 
 
-def fit(samples: Samples) -> PrefillCurve:
+def parse_shape(text: str) -> Shape:
+    """The shape of ``--prefill-curve``; UsageError for another."""
+    if text not in _TERMS:
+        raise UsageError(f"--prefill-curve {text!r}: choose {' or '.join(_TERMS)}.")
+    return text
+
+
+def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:
     """The curve that minimises squared relative errors: prefill work is linear in L plus quadratic attention.
 
-    Relative, because a millisecond at 2k tokens counts as much as 25 ms at 48k. The bootstrap resamples the relative
-    residuals, widened by n / (n - p) (Davison & Hinkley, Bootstrap Methods and their Application, 6.2.3). Two lengths
-    carry two terms and no interval.
+    Relative, because a millisecond at 2k tokens counts as much as 25 ms at 48k. A sample that stands far from all
+    others is set aside (see robust). The bootstrap resamples the relative residuals, widened by n / (n - p) (Davison &
+    Hinkley, Bootstrap Methods and their Application, 6.2.3). Two lengths carry two terms and no interval; one length
+    carries one, the cost of a token.
     """
-    tokens = np.array([sample.prompt_tokens for sample in samples.rows], dtype=float)
-    seconds = np.array([sample.ttft_s for sample in samples.rows])
-    lengths = len(set(tokens))
-    design = _powers(tokens) / seconds[:, np.newaxis]
-    coefficients = _non_negative(design, np.ones((len(tokens), 1)), most_terms=lengths)[0]
-    fitted = _powers(tokens) @ coefficients
-    draws = _bootstrap(tokens, seconds, fitted, used=int((coefficients > 0).sum()), lengths=lengths)
+    measured = np.array([sample.prompt_tokens for sample in samples.rows], dtype=float)
+    kept = trusted(measured, np.array([sample.ttft_s for sample in samples.rows]))
+    rows = [sample for sample, keep in zip(samples.rows, kept, strict=True) if keep]
+    tokens = np.array([sample.prompt_tokens for sample in rows], dtype=float)
+    seconds = np.array([sample.ttft_s for sample in rows])
+    coefficients = _coefficients(tokens, seconds, shape)
+    fitted = powers(tokens) @ coefficients
     a, b, c = coefficients
     return PrefillCurve(
         a_s=float(a),
@@ -74,12 +100,44 @@ def fit(samples: Samples) -> PrefillCurve:
         samples=len(tokens),
         model=samples.model,
         source=samples.source,
-        draws=draws,
+        draws=_bootstrap(tokens, seconds, fitted, used=int((coefficients > 0).sum()), shape=shape),
+        notes=(*samples.notes, *_doubts(samples.rows, rows)),
+        residuals_s=tuple((int(at), float(left)) for at, left in zip(tokens, seconds - fitted, strict=True)),
+        set_aside=tuple(sample for sample, keep in zip(samples.rows, kept, strict=True) if not keep),
+        linear_residual_s=_line_residual_s(tokens, seconds),
     )
 
 
-def _bootstrap(tokens: Floats, seconds: Floats, fitted: Floats, *, used: int, lengths: int) -> Floats:
-    count = len(tokens)
+def _line_residual_s(tokens: Floats, seconds: Floats) -> float:
+    """The largest residual of the least-squares line through the seconds themselves, the line's best case."""
+    line = powers(tokens)[:, :2]
+    found = np.linalg.lstsq(line, seconds, rcond=None)[0]
+    return float(np.abs(seconds - line @ found).max())
+
+
+def _coefficients(tokens: Floats, seconds: Floats, shape: Shape) -> Floats:
+    allowed = _TERMS[shape]
+    lengths = len(set(tokens))
+    # One length says what a token costs, and nothing about a constant part.
+    terms = (1,) if lengths == 1 else allowed
+    design = powers(tokens) / seconds[:, np.newaxis]
+    found: Floats = non_negative(design, np.ones((len(tokens), 1)), most_terms=lengths, allowed=terms)[0]
+    return found
+
+
+def _doubts(rows: Sequence[Sample], kept: Sequence[Sample]) -> list[str]:
+    left_out = [sample for sample in rows if sample not in kept]
+    found = [
+        f"set aside the sample at {sample.prompt_tokens:,} tokens ({sample.ttft_s:.3g} s), far from all others"
+        for sample in left_out
+    ]
+    if len({sample.prompt_tokens for sample in kept}) == 1:
+        found.append("one prompt length only: prefill is taken as proportional to the prompt, which no server is")
+    return found
+
+
+def _bootstrap(tokens: Floats, seconds: Floats, fitted: Floats, *, used: int, shape: Shape) -> Floats:
+    count, lengths = len(tokens), len(set(tokens))
     if lengths < 3 or count <= used:
         return np.empty((0, 3))
     residuals = (seconds / fitted - 1) * np.sqrt(count / (count - used))
@@ -87,31 +145,5 @@ def _bootstrap(tokens: Floats, seconds: Floats, fitted: Floats, *, used: int, le
     generator = np.random.default_rng(_SEED)
     drawn = fitted * np.maximum(0.05, 1 + generator.choice(residuals, size=(DRAWS, count)))
     # Weights of the original fit, so that every draw is one more right-hand side of the same least-squares problem.
-    design = _powers(tokens) / fitted[:, np.newaxis]
-    return _non_negative(design, (drawn / fitted).T, most_terms=lengths)
-
-
-def _non_negative(design: Floats, targets: Floats, *, most_terms: int) -> Floats:
-    """Non-negative least squares with up to ``most_terms`` terms for every column of ``targets``: (columns, terms).
-
-    With at most three terms the optimum is the best of the unconstrained solutions over all subsets of terms that comes
-    out non-negative, which is exact.
-    """
-    terms, columns = design.shape[1], targets.shape[1]
-    best = np.zeros((columns, terms))
-    best_error = (targets**2).sum(axis=0)
-    for size in range(1, min(terms, most_terms) + 1):
-        for subset in combinations(range(terms), size):
-            part = design[:, subset]
-            scale = np.linalg.norm(part, axis=0)
-            solution = np.linalg.lstsq(part / scale, targets, rcond=None)[0] / scale[:, np.newaxis]
-            error = ((part @ solution - targets) ** 2).sum(axis=0)
-            better = (solution >= 0).all(axis=0) & (error < best_error * (1 - 1e-12))
-            best[better] = 0
-            best[np.ix_(better.nonzero()[0], subset)] = solution.T[better]
-            best_error[better] = error[better]
-    return best
-
-
-def _powers(tokens: Floats) -> Floats:
-    return np.stack([np.ones_like(tokens), tokens, tokens**2], axis=1)
+    design = powers(tokens) / fitted[:, np.newaxis]
+    return non_negative(design, (drawn / fitted).T, most_terms=lengths, allowed=_TERMS[shape])

@@ -8,7 +8,7 @@ from kvbench import __version__
 from kvbench.crossover import Goal, Verdict
 from kvbench.gate import overall
 from kvbench.reference_tiers import reference_tiers
-from kvbench.report import cells, series, sheets
+from kvbench.report import advised, cells, events, fidelity, series, sheets
 from kvbench.report.cells import point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
 from kvbench.report.decisions import outcome_text
@@ -37,6 +37,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         missing=tuple(_missing(all_judged, runs, wanted)),
         figures=figures,
         sheets=_sheets(all_judged, runs, wanted),
+        advice=advised.advice(all_judged),
         methods=methods(wanted),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
     )
@@ -154,7 +155,7 @@ def _missing(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wa
     if wanted.curve is None:
         found.append(
             "How fast the GPUs recompute was not given, so no verdict is possible: add --ttft-csv FILE with uncached "
-            "TTFT. Until then every tier is shown with the prefill speed below which restoring wins."
+            "TTFT ('kvbench prefill' measures it), or --ttft-from PATH with results you have. Until then every tier is shown with the prefill speed below which restoring wins."
         )
     elif wanted.curve.model is not None:
         others = dict.fromkeys(item.use.model for item in all_judged if item.curve is None)
@@ -174,8 +175,14 @@ def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
     every = (
         sheets.verdicts(all_judged, runs),
         sheets.times(all_judged, runs),
+        advised.needs(all_judged, runs),
+        advised.settings(all_judged, wanted),
+        advised.savings(all_judged, wanted),
         sheets.measured(runs),
+        fidelity.fidelity_sheet(runs),
+        fidelity.calls_sheet(runs),
         references(runs, reference_tiers()),
+        events.sheet(runs),
         sheets.doubts(runs),
         sheets.blocks(runs),
         sheets.prefill(wanted),

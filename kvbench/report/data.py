@@ -214,8 +214,16 @@ class Bandwidths:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """An event on a row of seconds: its number in the table of events, and its second from 1."""
+
+    number: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
 class SecondsRow:
-    """Bytes per second of one point, read and written together, and CPU steal, second by second."""
+    """Bytes per second of one point, read and written together, CPU steal, and events, second by second."""
 
     label: str
     tier: str
@@ -223,6 +231,7 @@ class SecondsRow:
     steal_percent: tuple[float | None, ...]
     round_starts: tuple[int, ...]
     source: str
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +243,48 @@ class Seconds:
     io_bytes: int
     rows: tuple[SecondsRow, ...]
     note: str = (
-        "One row for each point, all on one scale from zero; ticks below: where a round of fio began; dots: CPU steal, "
+        "One row for each point, all on one scale from zero; ticks below: where a round began; dots: CPU steal, "
         "0 to 100 % of the row's height."
+    )
+    legend: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateLine:
+    """Bytes per second against context: what one request needs to break even, or gets from a tier."""
+
+    label: str
+    tokens: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEvenMap:
+    """Figure: bandwidth times context; above ``need`` restoring wins, ``given`` is what each tier gives one request."""
+
+    key: str
+    title: str
+    model: str
+    target_tokens: int
+    need: RateLine
+    given: tuple[RateLine, ...]
+    note: str = (
+        "Thick line: the bandwidth at which restoring takes as long as recomputing, within the measured prompts. A "
+        "tier pays wherever its line lies in the shaded area. Lookups and copies count as time of the tier."
     )
 
 
-FigureData = TargetTimes | CrossoverMap | TimeCurves | Latencies | Bandwidths | Seconds
+FigureData = TargetTimes | CrossoverMap | TimeCurves | BreakEvenMap | Latencies | Bandwidths | Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the verdicts mean for one use: paragraphs in plain words, and sentences that choose a tier."""
+
+    label: str
+    words: tuple[str, ...]
+    choice: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +313,7 @@ class Report:
     sheets: tuple[Sheet, ...]
     methods: tuple[Method, ...]
     tiers: tuple[str, ...] = field(default=())
+    advice: tuple[Advice, ...] = ()
 
     def sheet(self, key: str) -> Sheet:
         """The sheet of that key; KeyError when there is none."""
@@ -288,6 +334,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "goal": report.goal,
         "judgements": [asdict(judgement) for judgement in report.judgements],
         "missing": list(report.missing),
+        "advice": [asdict(advice) for advice in report.advice],
         "tables": {sheet.key: sheet_json(sheet) for sheet in report.sheets},
         "figures": {figure.key: {"kind": type(figure).__name__, **asdict(figure)} for figure in report.figures},
         "methods": [asdict(method) for method in report.methods],

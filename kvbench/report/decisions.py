@@ -5,16 +5,91 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kvbench.crossover import Crossover, Request, SingleBlock, published_tokens, single_block_at
+from kvbench.breakeven import BreakEven
+from kvbench.crossover import Budget, Crossover, Request, SingleBlock, published_tokens, single_block_at
 from kvbench.decision import PUBLISHED_COSTS_S, Decisions
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.tables import Table
-from kvbench.units import format_duration_ns, format_duration_s, format_tokens
+from kvbench.units import format_bandwidth, format_bytes, format_duration_ns, format_duration_s, format_tokens
 
 PUBLISHED_NOTE = (
     "Published method: L = p99 of one block / prefill cost of one token. It compares one block's tail with the prefill "
     "of L tokens. For whole requests, which decide, run 'kvbench crossover RUN_DIR --ttft-csv FILE'."
 )
+
+
+def all_tables(decided: Decisions) -> tuple[Table, ...]:
+    """Every table of a decision that has rows, the verdicts first."""
+    tables = (decision_table(decided), explanation_table(decided), needs_table(decided), what_if_table(decided))
+    return tuple(table for table in tables if table.rows)
+
+
+def needs_table(decided: Decisions) -> Table:
+    """One request at the target length, and what a tier would have to give it to tie with the GPUs."""
+    budget = any(crossover.budget for crossover in decided.crossovers)
+    rows = []
+    for crossover in decided.crossovers:
+        at, ties = crossover.at_target, crossover.break_even
+        if at is None:
+            continue
+        rows.append(
+            (
+                crossover.tier,
+                f"{crossover.use.model} TP{crossover.use.tp}",
+                format_bytes(at.bytes),
+                f"{format_duration_s(at.p50_s)} / {format_duration_s(at.p99_s)}",
+                "; ".join(_tie_text(tie) for tie in ties) or "-",
+                *((_budget_text(crossover.budget),) if budget else ()),
+            )
+        )
+    columns = (
+        "tier",
+        "model",
+        "one request",
+        "p50 / p99",
+        "to tie, it needs",
+        *(("within the budget",) if budget else ()),
+    )
+    return Table(f"One request of {format_tokens(decided.goal.target_tokens)} tokens", columns, tuple(rows), (2, 3))
+
+
+def what_if_table(decided: Decisions) -> Table:
+    """Other deployments on the same measurements; they decide nothing."""
+    rows = [
+        (
+            crossover.what_if,
+            crossover.tier,
+            f"{crossover.use.model} TP{crossover.use.tp}",
+            format_bytes(crossover.use.io_bytes),
+            crossover.verdict,
+            outcome_text(crossover),
+            _rate(crossover.restore_tokens_per_s),
+            crossover.point or crossover.verdict_reason,
+        )
+        for crossover in decided.what_ifs
+    ]
+    columns = ("what if", "tier", "model", "I/O", "verdict", "restoring wins", "restores tokens/s", "rests on")
+    return Table("What if", columns, tuple(rows), (3, 6))
+
+
+def _tie_text(tie: BreakEven) -> str:
+    at = f"at {format_tokens(tie.tokens)}"
+    if tie.bytes_per_s is None:
+        return f"{at}: no tier is fast enough"
+    tail = "" if tie.p99_ns is None else f" (p99 {format_duration_ns(tie.p99_ns)})"
+    return f"{at}: {format_bandwidth(tie.bytes_per_s)}{tail}"
+
+
+def _budget_text(budget: Budget | None) -> str:
+    if budget is None:
+        return "-"
+    restore = _reach_text(budget.restore_tokens, beyond=budget.restore_beyond)
+    recompute = _reach_text(budget.recompute_tokens, beyond=budget.recompute_beyond)
+    return f"restoring {restore}, recomputing {recompute}"
+
+
+def _reach_text(tokens: int | None, *, beyond: bool) -> str:
+    return "never" if tokens is None else f"up to {format_tokens(tokens)}" + (" at least" if beyond else "")
 
 
 def decision_table(decided: Decisions) -> Table:
@@ -62,8 +137,22 @@ def footnotes(decided: Decisions) -> list[str]:
         "The request model decides: it restores every block of the prompt. The single block compares one block's p99 "
         "with the prefill of L tokens, as published, and is shown for comparison.",
         "Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.",
+        *_curve_notes(curve),
         *(f"Note: {note}." for note in decided.notes),
     ]
+
+
+def _curve_notes(curve: PrefillCurve) -> list[str]:
+    """How well the curve fits, and how well a straight line would; nothing where that was not computed."""
+    if curve.largest_residual_s is None or curve.linear_residual_s is None or curve.samples < 3:
+        return []
+    kind = "a straight line" if curve.c_s_per_token2 == 0 else "a + bL + cL²"
+    line = (
+        ""
+        if curve.c_s_per_token2 == 0
+        else f"; a straight line would be at best, by {format_duration_s(curve.linear_residual_s)}"
+    )
+    return [f"The prefill curve ({kind}) is off by at most {format_duration_s(curve.largest_residual_s)}{line}."]
 
 
 def published_table(tails_s: Sequence[float], curve: PrefillCurve | None) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -17,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from kvbench.crossover import Verdict
 from kvbench.report import data
+from kvbench.report.breakeven_drawing import breakeven_map
 from kvbench.report.drawing import (
     BEHIND_TEXT,
     DASHES,
@@ -57,6 +59,9 @@ _CSS = {
 _HATCHES: dict[Verdict, str] = {"viable": "", "not viable": "////", "cannot say": "---"}
 _WORDS: dict[Verdict, str] = {"viable": "✓ viable", "not viable": "✕ not viable", "cannot say": "? cannot say"}
 _LONGEST_TIER = 18
+# In rows of the seconds figure: room for numbers above a row; a digit of them in inches.
+_NUMBERS_ROOM = 0.4
+_DIGIT_INCHES = 0.065
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "kvbench",
@@ -77,6 +82,11 @@ _STYLE: Any = {
 }
 
 
+def css_variables() -> dict[str, str]:
+    """The CSS variable of every placeholder colour."""
+    return dict(_CSS)
+
+
 def draw(figure: data.FigureData, tiers: Sequence[str]) -> Figure:
     """The drawing of any figure's data; ``tiers`` fixes which tier has which colour throughout a report."""
     with matplotlib.rc_context(_STYLE):
@@ -86,6 +96,8 @@ def draw(figure: data.FigureData, tiers: Sequence[str]) -> Figure:
             return time_curves(figure, tiers)
         if isinstance(figure, data.CrossoverMap):
             return crossover_map(figure, tiers)
+        if isinstance(figure, data.BreakEvenMap):
+            return breakeven_map(figure, tiers)
         if isinstance(figure, data.Latencies):
             return latencies(figure, tiers)
         if isinstance(figure, data.Seconds):
@@ -287,12 +299,13 @@ def bandwidths(figure: data.Bandwidths, tiers: Sequence[str]) -> Figure:
 
 def seconds(figure: data.Seconds, tiers: Sequence[str]) -> Figure:
     """Bandwidth second by second, one row for each point on a common scale from zero, CPU steal as dots."""
-    height = 0.8 + 0.34 * len(figure.rows)
-    drawing, axes = canvas(height, left=1.95, right=0.95, top=0.28)
+    ordered = sorted(figure.rows, key=lambda row: tier_number(row.tier, tiers))
+    places = _row_places(ordered)
+    drawing, axes = canvas(0.8 + 0.34 * (places[-1] + 1), left=1.95, right=0.95, top=0.28)
+    axes.set_xlim(0, max(len(row.bytes_per_s) for row in figure.rows))
     top = max(max(row.bytes_per_s) for row in figure.rows)
     unit, factor = bandwidth_unit(top)
-    ordered = sorted(figure.rows, key=lambda row: tier_number(row.tier, tiers))
-    for place, row in enumerate(ordered):
+    for place, row in zip(places, ordered, strict=True):
         base = place + 0.38
         heights = np.array(row.bytes_per_s) / max(top, 1) * 0.78
         edges = np.arange(len(heights) + 1)
@@ -303,16 +316,59 @@ def seconds(figure: data.Seconds, tiers: Sequence[str]) -> Figure:
             (at + 0.5, base - share / 100 * 0.78) for at, share in enumerate(row.steal_percent) if share is not None
         ]
         axes.plot([at for at, _ in steal], [level for _, level in steal], ".", color=INK, markersize=2.2)
+        _event_marks(axes, row.marks, base)
         mean = sum(row.bytes_per_s) / len(row.bytes_per_s) / factor
         axes.text(1.01, place, f"{mean:.3g} {unit}/s", transform=axes.get_yaxis_transform(), va="center")
-    axes.text(1.01, -0.85, "mean", transform=axes.get_yaxis_transform(), va="center", color=MUTED)
-    axes.set_xlim(0, max(len(row.bytes_per_s) for row in figure.rows))
-    axes.set_ylim(len(ordered) - 0.4, -0.6)
-    axes.set_yticks(range(len(ordered)), [f"{short(row.tier, 14)}, {row.label}" for row in ordered])
+    axes.text(1.01, places[0] - 0.85, "mean", transform=axes.get_yaxis_transform(), va="center", color=MUTED)
+    axes.set_ylim(places[-1] + 0.6, -0.6)
+    axes.set_yticks(places, [f"{short(row.tier, 14)}, {row.label}" for row in ordered])
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"seconds of measuring. Row height: {top / factor:.3g} {unit}/s")
     axes.grid(axis="x")
     return drawing
+
+
+def _row_places(rows: Sequence[data.SecondsRow]) -> list[float]:
+    """Where each row stands: one with events has room for their numbers above it."""
+    places, at = [], -1.0
+    for row in rows:
+        at += 1.0 + (_NUMBERS_ROOM if row.marks else 0.0)
+        places.append(at)
+    return places
+
+
+def _event_marks(axes: Axes, marks: Sequence[data.Mark], base: float) -> None:
+    """A line through the row for each event, its number above; numbers that would touch become a range."""
+    above = base - 0.84
+    for mark in marks:
+        axes.plot([mark.second - 0.5] * 2, [above, base + 0.02], color=INK, linewidth=1.1)
+    across = axes.get_xlim()[1] / (axes.bbox.width / axes.figure.dpi)
+    for middle, text in _number_labels(marks, across):
+        axes.text(middle, above - 0.03, text, fontsize=7.5, ha="center", va="bottom", bbox=BEHIND_TEXT)
+
+
+def _number_labels(marks: Sequence[data.Mark], seconds_per_inch: float) -> list[tuple[float, str]]:
+    """``(second, text)`` of the numbers, neighbours joined until none overlaps another."""
+    groups = [[mark] for mark in marks]
+
+    def shown(group: Sequence[data.Mark]) -> tuple[float, str]:
+        first, last = group[0], group[-1]
+        text = f"{first.number}" if len(group) == 1 else f"{first.number}–{last.number}"
+        return (first.second + last.second - 1) / 2, text
+
+    def half(group: Sequence[data.Mark]) -> float:
+        return (len(shown(group)[1]) * _DIGIT_INCHES + 0.04) / 2 * seconds_per_inch
+
+    while True:
+        touching = (
+            index
+            for index, (left, right) in enumerate(pairwise(groups))
+            if shown(right)[0] - shown(left)[0] < half(left) + half(right)
+        )
+        at = next(touching, None)
+        if at is None:
+            return [shown(group) for group in groups]
+        groups[at : at + 2] = [groups[at] + groups[at + 1]]
 
 
 def _bandwidth_bars(

@@ -24,6 +24,16 @@ _SUMMARY_COLUMNS = (
     "distrust",
     "reason",
 )
+_EVENT_COLUMNS = (
+    "point",
+    "second",
+    "event",
+    "direction",
+    "before_bytes_per_s",
+    "after_bytes_per_s",
+    "before_mean_ns",
+    "after_mean_ns",
+)
 
 
 def csv_text(sheet: Sheet) -> str:
@@ -49,6 +59,7 @@ def summary_markdown(report: Report) -> str:
                 tuple(row for row in every.rows if row[0] in doubted),
             )
         )
+    tables += [as_table(sheet, _EVENT_COLUMNS) for sheet in report.sheets if sheet.key == "events"]
     notes = [f"For {report.goal}: {report.verdict}.", *report.missing]
     return markdown(tables, report.finding, notes)
 

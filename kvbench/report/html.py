@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.report import files
-from kvbench.report.data import FigureData, Report, Sheet
+from kvbench.report.data import FigureData, Report, Seconds, Sheet
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _FIRST = "target"
 # Which sections the figures and tables belong to, in reading order.
-_DECISION_FIGURES = ("times-", "crossover-")
+_DECISION_FIGURES = ("times-", "breakeven-", "crossover-")
 _SIGNS = {"viable": "✓", "not viable": "✕", "cannot say": "?"}
 
 
@@ -24,6 +24,7 @@ class Drawn:
     title: str
     note: str
     svg: str
+    legend: tuple[str, ...] = ()
 
 
 def html(report: Report) -> str:
@@ -70,6 +71,7 @@ def _drawn(figure: FigureData, report: Report) -> Drawn:
         figure.title,
         figure.note,
         Markup(figures.svg(figures.draw(figure, report.tiers), figure.key, label)),
+        figure.legend if isinstance(figure, Seconds) else (),
     )
 
 

@@ -10,21 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from kvbench import decision, measurement, results
+from kvbench.cost import Load
 from kvbench.crossover import (
     Crossover,
     Goal,
-    Measured,
     Request,
-    RestoreCurve,
-    restore_curve,
 )
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import Floats, PrefillCurve
 from kvbench.prefill.samples import Samples
 from kvbench.report.data import Band
+from kvbench.restore import RestoreCurve, restore_curve
 from kvbench.results import PointResult, RunResult, Use
 
-NO_PREFILL = "no prefill was given (--ttft-csv)"
+NO_PREFILL = "no prefill was given (--ttft-csv or --ttft-from)"
 # Lengths shown where no prefill curve says which ones were measured.
 _SHOWN_TOKENS = (1024, 65536)
 _CONFIDENCE = 0.95
@@ -40,6 +39,8 @@ class Wanted:
     concurrent: tuple[int, ...] = (1,)
     mix: decision.MixChoice = "auto"
     models: tuple[str, ...] = ()
+    gpu_copy_bytes_per_s: int | None = None
+    load: Load | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +131,21 @@ def _of_run(run: LoadedRun, runs: Sequence[LoadedRun], wanted: Wanted) -> Iterat
     if not uses:
         return
     for crossover in _crossovers(run, replace(run.result, uses=uses), wanted):
-        point = run.result.point(crossover.point) if crossover.point else None
+        point = crossover.measured.point if crossover.measured else None
         known = wanted.curve is not None and _is_of(wanted.curve, crossover.use)
         yield Judged(
             run=run,
             tier=run.label(crossover.tier, runs),
             crossover=crossover,
             point=point,
-            restore=crossover.restore or _restore(run, crossover, point, wanted),
+            restore=crossover.restore or _restore(crossover, wanted),
             curve=wanted.curve if known else None,
             goal=wanted.goal,
         )
 
 
 def _crossovers(run: LoadedRun, result: RunResult, wanted: Wanted) -> Iterable[Crossover]:
-    asked = decision.Wanted(None, None, None, wanted.mix, wanted.concurrent, wanted.goal)
+    asked = decision.Wanted(None, None, None, wanted.mix, wanted.concurrent, wanted.goal, wanted.gpu_copy_bytes_per_s)
     found: list[Crossover] = []
     if result.points:
         # Without a curve: one of no model, so that every use is answered with its restore speed and no verdict.
@@ -175,16 +176,15 @@ def _unmeasured(use: Use, tier: str, concurrent: int) -> Crossover:
     return Crossover(tier, use, concurrent, None, None, None, request, "cannot say", reason)
 
 
-def _restore(run: LoadedRun, crossover: Crossover, point: PointResult | None, wanted: Wanted) -> RestoreCurve | None:
+def _restore(crossover: Crossover, wanted: Wanted) -> RestoreCurve | None:
     """Restore times where no verdict needed them: the model's prefill is unknown, its tier's speed is not."""
-    if point is None or point.read is None:
+    if crossover.measured is None:
         return None
-    measured = Measured(point, point.read, results.load_histogram(run.path, point, "read"))
     low, high = _SHOWN_TOKENS if wanted.curve is None else (wanted.curve.measured_from, wanted.curve.measured_to)
     block = crossover.use.block_tokens
     blocks = np.ceil(np.geomspace(low, high, 64) / block) * block
     tokens = np.unique(np.append(blocks, float(wanted.goal.target_tokens)))
-    return restore_curve(crossover.use, measured, crossover.concurrent_restores, tokens)
+    return restore_curve(crossover.use, crossover.measured, crossover.concurrent_restores, tokens, crossover.around)
 
 
 def _is_wanted(use: Use, models: Sequence[str]) -> bool:

@@ -21,14 +21,16 @@ def methods(wanted: Wanted) -> tuple[Method, ...]:
             "Restore time of L tokens",
             "units = ceil(L / tokens of a block) x I/Os of a block. Each unit takes a latency drawn from the measured "
             "read histogram; the units are list-scheduled over the reads that one request keeps in flight, and never "
-            "finish faster than units x concurrent restores / IOPS. The number is the median of 200 simulated "
-            "requests, the interval their central 95 %.",
+            "finish faster than units x concurrent restores / IOPS. The number is the median of 400 simulated "
+            "requests, the interval their central 95 %. Lookups, where a replay timed them, and the copy to the GPU "
+            "(--gpu-copy) are added: the one comes before the reads, the other after.",
             f"{_READS[wanted.mix]}; the verdict names the point.",
         ),
         Method(
             "Recompute time of L tokens",
             "TTFT(L) = a + bL + cL², a, b, c >= 0, least squares of relative errors; "
-            "interval: 1,000 bootstrap draws of the residuals. Never extrapolated.",
+            "interval: 1,000 bootstrap draws of the residuals. A sample that stands far from all others is set "
+            "aside and named. Never extrapolated.",
             _prefill_inputs(wanted),
         ),
         Method(
@@ -54,6 +56,13 @@ def methods(wanted: Wanted) -> tuple[Method, ...]:
             "the L at which TTFT(L) equals the p99 of one block read by 16 jobs; in the published figure "
             "L = p99 / (TTFT / context). It compares one block with the prefill of L tokens, so it never decides here.",
             "p99 of reads at 16 jobs.",
+        ),
+        Method(
+            "Tie, and budget",
+            "bytes per second = bytes of the context / (recompute time - lookups - copy); p99 = measured p99 x "
+            "recompute time / restore time, as if every latency were scaled alike. A budget reaches up to the last "
+            "length that is restored within it in 97.5 % of the simulated requests.",
+            "restore and recompute time.",
         ),
         Method(
             "p50 and p99",

@@ -15,6 +15,7 @@ from kvbench.crossover import published_tokens
 from kvbench.decision import PUBLISHED_COSTS_S
 from kvbench.histogram import Histogram
 from kvbench.plan import slug
+from kvbench.report.breakeven_map import breakeven_map
 from kvbench.report.cells import point_name, use_label
 from kvbench.report.data import (
     BandwidthLine,
@@ -23,6 +24,7 @@ from kvbench.report.data import (
     FigureData,
     Latencies,
     LatencyRow,
+    Mark,
     Seconds,
     SecondsRow,
     TargetBar,
@@ -32,6 +34,7 @@ from kvbench.report.data import (
     TimeLine,
 )
 from kvbench.report.decisions import average_cost
+from kvbench.report.events import Happening, happenings
 from kvbench.report.judged import Judged, LoadedRun, Wanted, band, recompute_band
 from kvbench.results import PointResult
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns, format_duration_s, format_tokens
@@ -40,6 +43,7 @@ PUBLISHED_TAILS_S = (0.005, 0.05, 0.5)
 _SHOWN_LENGTHS = 48
 _LATENCY_BINS = 72
 _MOST_NAMED = 3
+_MOST_LISTED = 12
 _NO_CURVE_NOTE = "Bands: 95 % intervals. No line for recomputing: nobody gave the prefill of this model."
 
 
@@ -52,11 +56,13 @@ def figures(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
         of_use = [item for item in all_judged if use_label(item) == label and item.restore is not None]
         if of_use:
             found.append(time_curves(label, of_use, runs, wanted))
+            found += breakeven_map(label, of_use, runs)
             found += crossover_map(label, of_use, runs)
+    events = happenings(runs)
     for io_bytes in dict.fromkeys(point.io_bytes for run in runs for point in run.result.points):
         found += latencies(io_bytes, runs)
         found += bandwidths(io_bytes, runs)
-        found += seconds(io_bytes, runs)
+        found += seconds(io_bytes, runs, events)
     return tuple(_with_own_keys(found))
 
 
@@ -259,14 +265,14 @@ def bandwidths(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Bandwidths]:
     return [Bandwidths(f"bandwidth-{io_bytes}", _bandwidth_title(size, lines), io_bytes, lines)]
 
 
-def seconds(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Seconds]:
+def seconds(io_bytes: int, runs: Sequence[LoadedRun], events: Sequence[Happening]) -> list[Seconds]:
     """Bandwidth second by second of every point of one I/O size that kept a series of at least two seconds."""
     rows = [
-        _seconds_row(run, point, entries, runs)
+        _seconds_row(run, point, entries, runs, [item for item in events if item.of(run, point)])
         for run in runs
         for point in run.result.points
         if point.io_bytes == io_bytes and point.status == "ok"
-        if len(entries := results.load_series(run.path, point)) > 1
+        if len(entries := _with_rates(results.load_series(run.path, point))) > 1
     ]
     if not rows:
         return []
@@ -275,11 +281,30 @@ def seconds(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Seconds]:
     title = (
         f"{format_bytes(io_bytes)}: the least steady point went between {low} and {high} ({least.tier}, {least.label})"
     )
-    return [Seconds(f"seconds-{io_bytes}", title, io_bytes, tuple(rows))]
+    numbers = {mark.number for row in rows for mark in row.marks}
+    legend = _legend([item for item in events if item.number in numbers])
+    drawn = Seconds(f"seconds-{io_bytes}", title, io_bytes, tuple(rows), legend=legend)
+    return [replace(drawn, note=f"{drawn.note} Numbered lines: events, listed below.") if legend else drawn]
+
+
+def _with_rates(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The series, or none where it holds events only because the driver kept no rates."""
+    return entries if any(way in entry for entry in entries for way in ("read", "write")) else []
+
+
+def _legend(events: Sequence[Happening]) -> tuple[str, ...]:
+    """The events of a figure in words, as many as a page bears; the table holds all."""
+    shown = [f"{item.number}: second {item.event.second}, {item.event.text}" for item in events[:_MOST_LISTED]]
+    rest = len(events) - len(shown)
+    return (*shown, *([f"{rest} more in the table of events"] if rest else []))
 
 
 def _seconds_row(
-    run: LoadedRun, point: PointResult, entries: Sequence[dict[str, Any]], runs: Sequence[LoadedRun]
+    run: LoadedRun,
+    point: PointResult,
+    entries: Sequence[dict[str, Any]],
+    runs: Sequence[LoadedRun],
+    events: Sequence[Happening],
 ) -> SecondsRow:
     rates = [sum(entry.get(side, {}).get("bytes_per_s", 0) for side in ("read", "write")) for entry in entries]
     rounds = [entry.get("round", 1) for entry in entries]
@@ -291,6 +316,7 @@ def _seconds_row(
         steal_percent=tuple(entry.get("host", {}).get("cpu_steal_percent") for entry in entries),
         round_starts=tuple(index for index, number in enumerate(rounds) if index == 0 or number != rounds[index - 1]),
         source=f"point {point_name(run, point.id, runs)}: {point.series}",
+        marks=tuple(Mark(item.number, item.event.second) for item in events),
     )
 
 

@@ -258,6 +258,12 @@ def prefill(wanted: Wanted) -> Sheet:
             )
         )
     note = f"a = {curve.a_s:.4g} s, b = {curve.b_s_per_token:.4g} s, c = {curve.c_s_per_token2:.4g} s; {curve.source}"
+    if curve.largest_residual_s is not None and curve.linear_residual_s is not None:
+        note += (
+            f". The curve is off by {format_duration_s(curve.largest_residual_s)} at most; a straight line would be by "
+            f"{format_duration_s(curve.linear_residual_s)}"
+        )
+    note += "".join(f". Note: {text}" for text in curve.notes)
     about = f" of {curve.model}" if curve.model else ""
     return Sheet("prefill", f"Prefill{about}", columns, tuple(rows), note)
 

@@ -21,6 +21,8 @@ from tests.tiers.conftest import Run, program, resume, signal_osds, wait_for
 Doctor = Callable[..., dict[str, Any]]
 
 PAUSE_S = 6
+# An OSD takes up to 10 s to end, and some more to come back.
+AWAY_RUN_S = 45
 
 
 @pytest.fixture
@@ -88,7 +90,8 @@ def test_one_copy_and_two_are_measured_side_by_side(ceph: Ceph, folder: Path, ru
     measured = run_fio(*tiers, *options, env={"CEPH_CONF": ceph.conf})
 
     assert measured.code == 0, measured.err
-    assert {name: facts["ceph_copies"] for name, facts in measured.result["tiers"].items()} == {"one": 1, "two": 2}
+    seen = {name: (facts["ceph_pool"], facts["ceph_copies"]) for name, facts in measured.result["tiers"].items()}
+    assert seen == {"one": ("cephfs_data", 1), "two": ("cephfs_two_copies", 2)}
     assert [(point["tier"], point["status"]) for point in measured.points()] == [("one", "ok"), ("two", "ok")]
     assert leftovers(folder) == leftovers(Path(ceph.replicated)) == []
 
@@ -106,9 +109,9 @@ def test_o_direct_bypasses_the_page_cache_of_ceph_fuse(folder: Path, doctor: Doc
     assert findings["fio libaio"]["status"] == "ok"
 
 
-def start_read(target: Path, run_dir: Path, seconds: int) -> subprocess.Popen[str]:
+def start_read(target: Path, run_dir: Path, seconds: int, *more: str) -> subprocess.Popen[str]:
     command = program("fio", "--tier", f"cephfs={target}", "--model", "qwen3-8b", "--mix", "read", "--numjobs", "2")
-    options = ["--connector", "logical", "--runtime", str(seconds), "--dataset", "64MiB", "-o", str(run_dir)]
+    options = ["--connector", "logical", "--runtime", str(seconds), "--dataset", "64MiB", "-o", str(run_dir), *more]
     return subprocess.Popen([*command, *options], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -140,9 +143,14 @@ def test_osds_that_hang_in_mid_run_are_survived_and_show(
     assert point["status"] == "ok"
     # One operation of each job waited for as long as the OSDs did.
     assert point["read"]["latency_ns"]["max"] >= (PAUSE_S - 1) * 10**9
+    # A whole second less at each end: the pause does not start with a second.
+    stood_still = [event for event in point["events"] if event["text"].startswith("no reads for ")]
+    assert max(int(event["text"].split()[3]) for event in stood_still) >= PAUSE_S - 2
     series = json.loads((run_dir / point["series"]).read_text())
-    idle = [entry for entry in series if not entry.get("read_bytes_per_s")]
-    assert idle or len(series) < PAUSE_S + 6
+    for event in stood_still:
+        (entry,) = [entry for entry in series if entry["second"] == event["second"]]
+        assert (entry["read"]["iops"], entry["events"]) == (0, [event["text"]])
+    assert "events" in [caveat["code"] for caveat in point["warnings"]]
     assert leftovers(folder) == []
 
 
@@ -169,7 +177,8 @@ def test_with_two_copies_an_osd_that_goes_away_and_comes_back_is_survived(ceph: 
     if ceph.replicated is None:
         pytest.skip("the lab runs one OSD: no second copy (python -m tests.lab up --osds 2)")
     run_dir, leaving = tmp_path / "run", ceph.osds[-1]
-    child = start_read(Path(ceph.replicated), run_dir, 12)
+    state = f"ceph -c {ceph.conf} osd stat"
+    child = start_read(Path(ceph.replicated), run_dir, AWAY_RUN_S, "--watch", state)
     try:
         wait_for(lambda: progressed(run_dir))
         signal_osds([leaving], signal.SIGTERM)
@@ -181,5 +190,11 @@ def test_with_two_copies_an_osd_that_goes_away_and_comes_back_is_survived(ceph: 
     _, err = child.communicate(timeout=120)
 
     assert child.returncode == 0, err
-    assert the_point(run_dir)["status"] == "ok"
+    point = the_point(run_dir)
+    assert point["status"] == "ok"
+    changes = [event for event in point["events"] if " -> " in event["text"]]
+    gone = next(event for event in changes if f"-> {len(ceph.osds)} osds: 1 up" in event["text"])
+    back = next(event for event in changes if f"1 up, 2 in -> {len(ceph.osds)} osds: 2 up" in event["text"])
+    assert 1 <= gone["second"] < back["second"] <= AWAY_RUN_S + 5
+    assert "What happened during the runs" in (run_dir / "summary.md").read_text()
     wait_for(lambda: f"{len(ceph.osds)} up" in run(["ceph", "-c", ceph.conf, "osd", "stat"]), 90)

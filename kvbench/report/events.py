@@ -1,0 +1,222 @@
+"""What happened to the tiers during the runs, and what it did to rates and latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kvbench import results
+from kvbench.events import WAYS, WINDOW_S, running, standstills
+from kvbench.histogram import Histogram, merge
+from kvbench.report.cells import name_cell, number_cell, point_name
+from kvbench.report.data import Cell, Column, Sheet
+from kvbench.report.judged import LoadedRun
+from kvbench.report.tables import Table
+from kvbench.results import Event, PointResult, RunResult
+from kvbench.units import format_bandwidth, format_count, format_duration_ns, format_mib_per_s, format_ms
+
+_NOTE = (
+    f"Before: the {WINDOW_S} s before the event. After: the {WINDOW_S} s from the event on (of a standstill: from its "
+    "end on). Both end with the round, and leave out seconds of standstill, which are events of their own. Slowest "
+    "second: the largest mean latency of a second. p99 before and after: where the driver has latencies by second; fio "
+    "has them by round. Quiet rounds: those without an event, the median of their p99."
+)
+
+Entries = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some seconds of one direction: mean rate, mean latency and p99 of operations, and the slowest second's mean.
+
+    p99 is None where the driver gives no latency bins for each second; fio does not.
+    """
+
+    bytes_per_s: float
+    mean_latency_ns: float | None
+    slowest_ns: int | None
+    p99_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One direction before and after an event; None where there is no such second."""
+
+    way: str
+    before: Stretch | None
+    after: Stretch | None
+    round_p99_ns: int | None
+    quiet_p99_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event, numbered over the whole report, and what each direction did."""
+
+    number: int
+    run: LoadedRun
+    point: PointResult
+    event: Event
+    changes: tuple[Change, ...]
+
+    def of(self, run: LoadedRun, point: PointResult) -> bool:
+        """Whether it happened to this point of this run."""
+        return self.run is run and self.point.id == point.id
+
+
+def happenings(runs: Sequence[LoadedRun]) -> tuple[Happening, ...]:
+    """Every event of the runs in the order of runs, points and seconds."""
+    found: list[Happening] = []
+    for run in runs:
+        for point in run.result.points:
+            if not point.events:
+                continue
+            entries = results.load_series(run.path, point)
+            for event in point.events:
+                found.append(Happening(len(found) + 1, run, point, event, _changes(point, event, entries)))
+    return tuple(found)
+
+
+def sheet(runs: Sequence[LoadedRun]) -> Sheet:
+    """One row for each event and direction that ran."""
+    columns = (
+        Column("number", "no.", True),
+        Column("point", "point"),
+        Column("second", "second", True),
+        Column("event", "what happened"),
+        Column("direction", "direction"),
+        Column("before_bytes_per_s", "rate before", True),
+        Column("after_bytes_per_s", "rate after", True),
+        Column("before_mean_ns", "mean before", True),
+        Column("after_mean_ns", "mean after", True),
+        Column("before_slowest_ns", "slowest second before", True),
+        Column("after_slowest_ns", "slowest second after", True),
+        Column("before_p99_ns", "p99 before", True),
+        Column("after_p99_ns", "p99 after", True),
+        Column("round_p99_ns", "p99 of its round", True),
+        Column("quiet_p99_ns", "p99 of quiet rounds", True),
+    )
+    rows = tuple(row for item in happenings(runs) for row in _rows(item, runs))
+    return Sheet("events", "What happened during the runs", columns, rows, _NOTE)
+
+
+def events_table(run_dir: Path, result: RunResult) -> Table:
+    """The same for a terminal: one line for each event, with what every direction did in words."""
+    found = happenings([LoadedRun(run_dir.name, run_dir, result)])
+    rows = tuple(
+        (
+            str(item.number),
+            item.point.id,
+            str(item.event.second),
+            item.event.text,
+            "; ".join(text for change in item.changes if (text := effect(change))),
+        )
+        for item in found
+    )
+    columns = ("no.", "point", "second", "what happened", "before -> after")
+    return Table("What happened during the runs", columns, rows, (0, 2))
+
+
+def effect(change: Change) -> str:
+    """``reads 210 -> 95 MiB/s, latency 12.0 -> 48.0 ms``; empty where nothing can be compared."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return ""
+    rates = f"{format_mib_per_s(before.bytes_per_s)} -> {format_mib_per_s(after.bytes_per_s)} MiB/s"
+    means = [before.mean_latency_ns, after.mean_latency_ns]
+    shown = " -> ".join("-" if mean is None else format_ms(mean) for mean in means)
+    p99s = [before.p99_ns, after.p99_ns]
+    tails = "" if None in p99s else f", p99 {' -> '.join(format_ms(p99) for p99 in p99s if p99 is not None)} ms"
+    return f"{change.way}s {rates}, mean latency {shown} ms{tails}"
+
+
+def _rows(item: Happening, runs: Sequence[LoadedRun]) -> Iterator[tuple[Cell, ...]]:
+    file = item.point.series or item.point.source
+    head = (
+        number_cell(item.number, format_count, file),
+        name_cell(point_name(item.run, item.point.id, runs), item.point.source),
+        number_cell(item.event.second, format_count, file),
+        name_cell(item.event.text, file),
+    )
+    for change in item.changes or (Change("", None, None, None, None),):
+        before, after = change.before, change.after
+        yield (
+            *head,
+            name_cell(change.way),
+            number_cell(before.bytes_per_s if before else None, format_bandwidth, f"{file}: mean of the seconds"),
+            number_cell(after.bytes_per_s if after else None, format_bandwidth, f"{file}: mean of the seconds"),
+            number_cell(before.mean_latency_ns if before else None, format_duration_ns, f"{file}: mean of operations"),
+            number_cell(after.mean_latency_ns if after else None, format_duration_ns, f"{file}: mean of operations"),
+            number_cell(before.slowest_ns if before else None, format_duration_ns, f"{file}: slowest second"),
+            number_cell(after.slowest_ns if after else None, format_duration_ns, f"{file}: slowest second"),
+            number_cell(before.p99_ns if before else None, format_duration_ns, f"{file}: bins of the seconds"),
+            number_cell(after.p99_ns if after else None, format_duration_ns, f"{file}: bins of the seconds"),
+            number_cell(change.round_p99_ns, format_duration_ns, "histogram of the round"),
+            number_cell(change.quiet_p99_ns, format_duration_ns, "median over the point's rounds without an event"),
+        )
+
+
+def _changes(point: PointResult, event: Event, entries: Entries) -> tuple[Change, ...]:
+    number = next((entry.get("round", 1) for entry in entries if entry["second"] == event.second), None)
+    of_round = [entry for entry in entries if entry.get("round", 1) == number]
+    found = []
+    for way in WAYS:
+        if any(way in entry for entry in of_round):
+            before, after = (_stretch(window, way) for window in _windows(event, of_round, way))
+            found.append(Change(way, before, after, *_round_p99s(point, entries, number, way)))
+    return tuple(found)
+
+
+def _windows(event: Event, of_round: Entries, way: str) -> tuple[Entries, Entries]:
+    """The seconds before and after an event of a round in which the direction ran."""
+    lasted = sum(pause.seconds for pause in standstills(of_round) if pause.event == event)
+    first = event.second + lasted
+    ran = running(of_round, way)
+    before = [entry for entry in ran if event.second - WINDOW_S <= entry["second"] < event.second]
+    return before, [entry for entry in ran if first <= entry["second"] < first + WINDOW_S]
+
+
+def _stretch(entries: Entries, way: str) -> Stretch | None:
+    sides = [entry.get(way, {}) for entry in entries]
+    if not sides:
+        return None
+    timed = [
+        (side["iops"], side["mean_latency_ns"]) for side in sides if side.get("iops") and "mean_latency_ns" in side
+    ]
+    operations = sum(iops for iops, _ in timed)
+    return Stretch(
+        bytes_per_s=sum(side.get("bytes_per_s", 0) for side in sides) / len(sides),
+        mean_latency_ns=sum(iops * mean for iops, mean in timed) / operations if operations else None,
+        slowest_ns=max((round(mean) for _, mean in timed), default=None),
+        p99_ns=_p99(sides),
+    )
+
+
+def _p99(sides: Sequence[Mapping[str, Any]]) -> int | None:
+    """The p99 of all operations of these seconds, exact to a bin; None unless every second with operations has bins."""
+    parts = [side.get("bins") for side in sides if side.get("iops")]
+    if not parts or not all(parts):
+        return None
+    return merge(
+        Histogram.from_counts({int(ns): count for ns, count in part.items()}) for part in parts if part
+    ).percentile(99)
+
+
+def _round_p99s(point: PointResult, entries: Entries, number: int | None, way: str) -> tuple[int | None, int | None]:
+    """p99 of the event's round, and the median of those of the rounds without any event."""
+    disturbed = {key for key, group in groupby(entries, lambda entry: entry.get("round", 1)) if _any_event(group)}
+    p99s = {
+        place: p99
+        for place, item in enumerate(point.rounds, start=1)
+        if (p99 := item.read_p99_ns if way == "read" else item.write_p99_ns) is not None
+    }
+    quiet = [p99 for place, p99 in p99s.items() if place not in disturbed]
+    return (p99s.get(number) if number is not None else None), round(median(quiet)) if quiet else None
+
+
+def _any_event(entries: Iterator[Mapping[str, Any]]) -> bool:
+    return any(entry.get("events") for entry in entries)

@@ -1,0 +1,101 @@
+"""What follows from a decision, in words and settings: every sentence tied to its number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvbench.advice import in_plain_words, settings_of, which_tier
+from kvbench.crossover import Crossover, Goal, decide
+from kvbench.errors import UsageError
+from kvbench.whatif import parse_what_ifs
+from tests.factories import curve, measured, use
+
+LOCAL = {"client": "kernel, local device"}
+SHARED = {"client": "kernel client of a server"}
+# 16,384 tokens are 1,024 blocks: 0.5 s of prefill here.
+PREFILL = curve(0.0, 0.5 / 16384, 0.0)
+GOAL = Goal(16384, 5.0)
+
+
+def decided(tier: str, iops: float, **changes: Any) -> Crossover:
+    """The crossover of a tier that gives ``iops`` blocks per second."""
+    at = measured(iops)
+    return decide(replace(use(), **changes), tier, 1, at, at, PREFILL, GOAL)
+
+
+FAST, SLOW = decided("nvme", 20_000.0), decided("cephfs", 100.0)
+
+
+def test_the_published_trap_is_explained_to_whoever_decides() -> None:
+    text = in_plain_words(SLOW, PREFILL)
+    # 1,024 blocks at 100 a second are 10.24 s, 20 times 0.5 s; one block takes 1 / 6.25 s at 16 in flight.
+    assert "10.2 s" in text
+    assert "20 times as long as computing it again (500 ms)" in text
+    assert "But the prompt is 1,024 such pieces" in text
+    assert "one request would need" in text
+
+
+def test_a_viable_tier_is_not_talked_down() -> None:
+    text = in_plain_words(FAST, PREFILL)
+    assert "less than computing it again" in text
+    assert "But" not in text
+    assert "would need" not in text
+
+
+def test_nothing_is_said_without_prefill() -> None:
+    assert in_plain_words(FAST, None) == ""
+
+
+def test_tiers_are_chosen_by_who_can_read_them() -> None:
+    said = which_tier([FAST, SLOW], {"nvme": LOCAL, "cephfs": SHARED})
+    assert said[0].startswith("One node: nvme, which restores 16,384 tokens in")
+    assert said[1].startswith("Pods that move and several replicas: no shared tier pays; the best, cephfs, restores")
+    assert any(text.startswith("Reject cephfs: ") for text in said)
+    assert any(text.startswith("Reject cephfs beyond ") and "5.00 s" in text for text in said)
+    both = which_tier([FAST, decided("ceph2", 20_000.0)], {"nvme": LOCAL, "ceph2": SHARED})
+    assert both[1].startswith("Pods that move and several replicas: ceph2, since all of them can read it")
+
+
+def test_without_a_shared_tier_that_is_said() -> None:
+    assert which_tier([FAST], {"nvme": LOCAL})[1].startswith("Pods that move and several replicas: no shared tier was")
+
+
+def test_nothing_is_chosen_from_tiers_that_nobody_can_judge() -> None:
+    unknown = decide(use(), "t", 1, None, None, PREFILL, GOAL)
+    assert which_tier([unknown], {}) == []
+
+
+def test_threads_are_as_many_as_saturate_the_tier() -> None:
+    crossover = decided("nvme", 20_000.0, connector="vllm-fs")
+    found = {item.option: item for item in settings_of(crossover, {1: 100.0, 8: 955.0, 16: 1000.0})}
+    assert found["n_read_threads"].value == "8"
+    assert "not measured" not in found["n_read_threads"].reason
+    # Promotion holds the whole request: 1,024 blocks of 1,179,648 bytes.
+    assert str(1024 * 1_179_648) in found["cpu_bytes_to_use"].value
+    still_rising = settings_of(crossover, {1: 100.0, 16: 1000.0})
+    assert any("more jobs than these were not measured" in item.reason for item in still_rising)
+
+
+def test_a_tier_that_never_pays_is_left_out() -> None:
+    (setting,) = settings_of(SLOW, {})
+    assert (setting.option, setting.value) == ("secondary_tiers", "leave this tier out")
+
+
+def test_what_if_changes_one_thing() -> None:
+    (parallel,) = parse_what_ifs(["parallel=32"])
+    assert parallel.change(use()) == replace(use(), parallelism_per_request=32)
+    (blocks,) = parse_what_ifs(["block-tokens=64"])
+    changed = blocks.change(use())
+    assert (changed.block_tokens, changed.io_bytes) == (64, 4 * use().io_bytes)
+    (ranks,) = parse_what_ifs(["tp=2"])
+    assert ranks.change(use()).tp == 2
+    assert parse_what_ifs(None) == ()
+
+
+@pytest.mark.parametrize("text", ["parallel", "parallel=", "parallel=0", "parallel=-1", "speed=3", "tp=1.5", "=2"])
+def test_a_what_if_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--what-if"):
+        parse_what_ifs([text])

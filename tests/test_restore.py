@@ -1,0 +1,168 @@
+"""How long a restore takes, where a load was not measured, and what a tie would need: exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvbench.between import between_jobs, between_sizes
+from kvbench.breakeven import break_even, budget_reach
+from kvbench.cost import Load, saving
+from kvbench.crossover import Goal, decide
+from kvbench.histogram import Histogram
+from kvbench.restore import Around, Measured, restore_curve, restore_tokens_per_s
+from tests.factories import MS, curve, measured, use
+
+
+def at_load(jobs: int, iops: float, mean_ms: float, io_bytes: int = 1 << 20) -> Measured:
+    """The reads of a point with that many jobs, all equally slow."""
+    found = measured(iops, mean_ms)
+    return replace(found, point=replace(found.point, id=f"t-{io_bytes}-j{jobs}", numjobs=jobs, io_bytes=io_bytes))
+
+
+def test_lookups_come_first_and_the_copy_last() -> None:
+    # 10 blocks of 1,179,648 bytes in sequence: 10 x 1 ms of reads, 10 x 0.5 ms of lookups, 11,796,480 bytes at 1 GB/s.
+    of = use(parallelism_per_request=1)
+    around = Around(lookup_s_per_unit=0.0005, gpu_copy_bytes_per_s=10**9)
+    found = restore_curve(of, measured(1e9, 1.0), 1, np.array([160.0]), around)
+    assert found.around_s == pytest.approx([0.005 + 0.01179648])
+    assert found.seconds == pytest.approx([0.010 + 0.005 + 0.01179648])
+    # Four requests share the link to the GPUs; the reads here are not limited by their rate.
+    of_four = restore_curve(of, measured(1e9, 1.0), 4, np.array([160.0]), around)
+    assert of_four.seconds == pytest.approx([0.010 + 0.005 + 4 * 0.01179648])
+
+
+def test_the_speed_on_long_prompts_counts_what_is_around() -> None:
+    around = Around(lookup_s_per_unit=0.001, gpu_copy_bytes_per_s=1_179_648_000)
+    # A block of 16 tokens takes 10 ms at 100 a second, 1 ms to look up and 1 ms to copy.
+    assert restore_tokens_per_s(use(), measured(100.0, 0.001), 1, around) == pytest.approx(16 / 0.012)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 0.01), st.integers(10**8, 10**11))
+def test_what_is_around_never_makes_a_restore_faster(lookup_s: float, copy: int) -> None:
+    lengths = np.array([160.0, 1600.0])
+    bare, loaded = (
+        restore_curve(use(), measured(100.0), 1, lengths, around).seconds
+        for around in (Around(), Around(lookup_s, copy))
+    )
+    assert (loaded >= bare).all()
+
+
+def test_between_two_loads_everything_follows_powers() -> None:
+    # From 1 to 16 jobs the rate grows from 100 to 400 (a power of 0.5), the latency from 10 to 40 ms.
+    found = between_jobs([at_load(1, 100.0, 10.0), at_load(16, 400.0, 40.0)], 4)
+    assert found is not None
+    assert found.read.iops == pytest.approx(200.0)
+    assert found.read.latency_ns is not None
+    assert found.read.latency_ns.p99 == pytest.approx(20 * MS, rel=1e-6)
+    assert found.histogram is not None
+    assert [caveat.code for caveat in found.point.warnings] == ["interpolated"]
+    assert found.point.id == "between t-1048576-j1 and t-1048576-j16"
+
+
+def test_nothing_is_extrapolated() -> None:
+    known = [at_load(2, 100.0, 10.0), at_load(16, 400.0, 40.0)]
+    assert between_jobs(known, 1) is None
+    assert between_jobs(known, 32) is None
+    assert between_jobs(known[:1], 2) is None
+    assert between_jobs([replace(known[0], histogram=None), known[1]], 4) is None
+
+
+def test_between_two_sizes_bytes_follow_too() -> None:
+    sizes = [at_load(1, 400.0, 2.5, 1 << 20), at_load(1, 100.0, 10.0, 4 << 20)]
+    found = between_sizes(sizes, 2 << 20)
+    assert found is not None
+    assert found.read.iops == pytest.approx(200.0)
+    assert found.read.bytes_per_s == pytest.approx(200.0 * (2 << 20))
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000))
+def test_the_poorer_neighbour_says_how_much_is_known(low: int, high: int) -> None:
+    one, other = at_load(1, 100.0, 10.0), at_load(16, 400.0, 40.0)
+    one = replace(one, histogram=Histogram(((10 * MS, low),)))
+    other = replace(other, histogram=Histogram(((40 * MS, high),)))
+    found = between_jobs([one, other], 4)
+    assert found is not None
+    assert found.histogram is not None
+    assert found.histogram.samples == min(low, high)
+
+
+def test_break_even_is_where_both_take_equally_long() -> None:
+    # 100 blocks of 16 tokens, 1,179,648 bytes each, in 1 s: prefill of 1,600 tokens takes 0.4 s.
+    prefill = curve(0.0, 0.4 / 1600, 0.0)
+    of, at = use(parallelism_per_request=1), measured(1e9, 10.0)
+    restore = restore_curve(of, at, 1, np.array([1600.0]))
+    found = break_even(of, at, restore, prefill, 1600)
+    assert found is not None
+    assert found.bytes_per_s == pytest.approx(100 * 1_179_648 / 0.4)
+    # All latencies have to shrink by 0.4.
+    assert found.p99_ns == pytest.approx(4 * MS, rel=1e-6)
+
+
+def test_no_storage_is_fast_enough_when_the_copy_alone_takes_longer() -> None:
+    of, at = use(), measured(100.0)
+    restore = restore_curve(of, at, 1, np.array([1600.0]), Around(gpu_copy_bytes_per_s=10**6))
+    found = break_even(of, at, restore, curve(0.0, 1e-6, 0.0), 1600)
+    assert found is not None
+    assert (found.bytes_per_s, found.p99_ns) == (None, None)
+
+
+def test_break_even_is_not_extrapolated() -> None:
+    of, at = use(), measured(100.0)
+    restore = restore_curve(of, at, 1, np.array([1e6]))
+    assert break_even(of, at, restore, curve(), 10**6) is None
+
+
+def test_a_budget_reaches_as_far_as_nothing_is_over_it() -> None:
+    tokens, seconds = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])
+    assert budget_reach(tokens, seconds, 2.5) == (1, False)
+    assert budget_reach(tokens, seconds, 0.5) == (None, False)
+    assert budget_reach(tokens, seconds, 4.0) == (4, True)
+    assert budget_reach(tokens[:0], seconds[:0], 4.0) == (None, False)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(20, 2000), st.floats(0.01, 50))
+def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) -> None:
+    reached = []
+    for seconds in (budget_s, budget_s * 2):
+        at = measured(iops)
+        answer = decide(use(), "t", 1, at, at, curve(), Goal(16384, seconds))
+        assert answer.budget is not None
+        reached.append(answer.budget.restore_tokens or 0)
+    assert reached[0] <= reached[1]
+
+
+def test_a_saving_is_prefill_times_gpus() -> None:
+    # 10 ms + 1 us x 8,000 = 18 ms of prefill on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
+    found = saving(curve(0.01, 1e-6, 0.0), 8000, Load(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
+    assert found is not None
+    assert found.gpu_s_per_hit == pytest.approx(0.144)
+    assert found.hits_per_day == 86_400
+    assert found.gpu_s_per_day == pytest.approx(12_441.6)
+    assert found.price_per_day == pytest.approx(12_441.6 / 3600 * 3)
+    assert found.gpu_s_per_hit_low <= found.gpu_s_per_hit <= found.gpu_s_per_hit_high
+
+
+def test_no_saving_is_extrapolated_and_no_price_invented() -> None:
+    assert saving(curve(), 10**7, Load(0.5, 1.0)) is None
+    found = saving(curve(), 8000, Load(0.5, 1.0))
+    assert found is not None
+    assert found.price_per_day is None
+
+
+def test_the_tail_of_a_request_is_simulated() -> None:
+    # One unit in a hundred takes 1 s instead of 1 ms: most requests of 100 units in sequence wait for at least one.
+    at = replace(measured(1e9), histogram=Histogram(((1 * MS, 99_000), (1000 * MS, 1000))))
+    answer = decide(use(parallelism_per_request=1), "t", 1, at, at, curve(), Goal(1600))
+    assert answer.at_target is not None
+    assert answer.at_target.bytes == 100 * 1_179_648
+    # Binomial(100, 0.01): the median is 1 slow unit, the 99th percentile 4.
+    assert answer.at_target.p50_s == pytest.approx(1.1, abs=0.01)
+    assert math.isclose(answer.at_target.p99_s, 4.1, abs_tol=1.01)
