@@ -153,6 +153,74 @@ def progress() -> Iterator[PlainProgress]:
         live.close()
 
 
+class PlainSteps:
+    """Progress through a known number of steps, as one line per event on stderr."""
+
+    def __init__(self) -> None:
+        """Start the clock that every line shows."""
+        self._started = time.monotonic()
+
+    def step(self, done: int, total: int, text: str) -> None:
+        """Say which step starts."""
+        self._line(f"{done + 1} of {total}: {text}")
+
+    def detail(self, text: str) -> None:
+        """Details are for terminals only."""
+
+    def line(self, text: str) -> None:
+        """Say how a step ended."""
+        self._line(f"  {text}")
+
+    def _line(self, text: str) -> None:
+        note(f"[{_clock(time.monotonic() - self._started)}] {text}")
+
+
+class LiveSteps(PlainSteps):
+    """Progress as a bar that is drawn in place; how steps ended scrolls by."""
+
+    def __init__(self) -> None:
+        """Take over the bottom line of the terminal until ``close``."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        super().__init__()
+        self._console = Console(stderr=True)
+        text = (TextColumn("{task.description}", markup=False), TextColumn("{task.fields[detail]}", markup=False))
+        self._live = Progress(
+            TimeElapsedColumn(), BarColumn(20), MofNCompleteColumn(), *text, console=self._console, transient=True
+        )
+        self._task = self._live.add_task("", total=None, detail="")
+        self._live.start()
+
+    def step(self, done: int, total: int, text: str) -> None:
+        """Move the bar and name the step."""
+        self._live.update(self._task, completed=done, total=total, description=text, detail="")
+
+    def detail(self, text: str) -> None:
+        """Say what the step has so far."""
+        self._live.update(self._task, detail=text)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._live.stop()
+
+    def _line(self, text: str) -> None:
+        self._console.print(text.strip(), markup=False, highlight=False)
+
+
+@contextmanager
+def steps() -> Iterator[PlainSteps]:
+    """A display of steps that suits stderr, closed at the end whatever happens."""
+    if not is_terminal():
+        yield PlainSteps()
+        return
+    live = LiveSteps()
+    try:
+        yield live
+    finally:
+        live.close()
+
+
 def describe_point(point: Point | PointResult) -> str:
     """A point in words: tier, mix, size and jobs."""
     jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
-from kvbench import results
+from kvbench import events, results
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site, unmeasured
 from kvbench.errors import Interrupted, MeasurementError, TierError
+from kvbench.interruption import interruptible
 from kvbench.measurement import Measurement, TierPlan, writes_of
 from kvbench.plan import Point, job_comments, lane_name
 from kvbench.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
@@ -25,6 +24,7 @@ from kvbench.tiers.before_read import run_before_read
 from kvbench.tiers.limits import limit_facts, limit_of
 from kvbench.tiers.read_counter import read_counter
 from kvbench.tiers.target import Tier
+from kvbench.tiers.watch import Watch
 
 POINTS_FOLDER = "points"
 ROUNDS_NAME = "rounds.json"
@@ -72,15 +72,14 @@ def run(
     ``allow_destroy`` names the block devices that may be written.
     """
     progress = progress or Silent()
-    with _interruptible():
+    with interruptible(lambda: "what finished is saved, continue with --resume."):
         tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         _require_consent(measurement, tiers, allow_destroy)
         limits = {plan.name: limit_of(tiers[plan.name].mount, plan.limit_bytes_per_s) for plan in measurement.tiers}
         result = replace(
             result, tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()}
         )
-        drivers = {name: program.driver(progress.rate) for name, program in programs.items()}
-        session = _Session(measurement, run_dir, drivers, progress, decided, result)
+        session = _Session(measurement, run_dir, programs, progress, decided, result)
         pending = [plan for plan in measurement.tiers if session.visits([plan])]
         for plan in pending:
             session.prepare(plan, tiers[plan.name])
@@ -97,14 +96,21 @@ class _Session:
         self,
         measurement: Measurement,
         run_dir: Path,
-        drivers: Mapping[str, Driver],
+        programs: Mapping[str, Program],
         progress: Progress,
         decided: Decided | None,
         result: RunResult,
     ) -> None:
-        self.measurement, self.run_dir, self.drivers = measurement, run_dir, drivers
+        self.measurement, self.run_dir = measurement, run_dir
+        self.drivers: dict[str, Driver] = {name: program.driver(self._rate) for name, program in programs.items()}
+        self.watch: Watch | None = None
         self.progress, self.decided = progress, decided
         self.result = result
+
+    def _rate(self, text: str) -> None:
+        if self.watch is not None:
+            self.watch.heard()
+        self.progress.rate(text)
 
     def visits(self, plans: Sequence[TierPlan]) -> list[tuple[int, Point]]:
         """What is left to do on these tiers: ``(repeat, point)`` in the order of measuring.
@@ -193,10 +199,10 @@ class _Session:
         """One round, with the bytes that the user's --read-counter says the storage read meanwhile."""
         counter = () if point.mix == "write" else self.measurement.read_counter
         if not counter:
-            return self.drivers[point.driver].measure(point, site, folder, runtime_s)
+            return self._watched(point, site, folder, runtime_s)
         try:
             before = read_counter(counter, folder)
-            item = self.drivers[point.driver].measure(point, site, folder, runtime_s)
+            item = self._watched(point, site, folder, runtime_s)
             seen = read_counter(counter, folder) - before
         except MeasurementError as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
@@ -207,6 +213,18 @@ class _Session:
             raise RoundInterrupted(str(error), Observation(partial, {})) from None
         conditions = replace(item.point.conditions, device_read_bytes=seen)
         return replace(item, point=replace(item.point, conditions=conditions))
+
+    def _watched(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """One round, with what happened to the tier meanwhile written into its series."""
+        self.watch = watch = Watch(self.measurement.watch, site.space.token)
+        series = folder / SERIES_NAME
+        series.unlink(missing_ok=True)
+        try:
+            with watch.beside(folder):
+                return self.drivers[point.driver].measure(point, site, folder, runtime_s)
+        finally:
+            self.watch = None
+            events.mark(series, watch.events())
 
     def _keep(self, point: Point, rounds: Sequence[Observation], *, interrupted: bool = False) -> None:
         """Pool, judge and save the rounds of a point."""
@@ -226,6 +244,7 @@ class _Session:
             results.save_histograms(self.run_dir, f"{folder}/histogram.json", pooled.histograms)
         if self._join_series(point, len(rounds)):
             kept = replace(kept, series=f"{folder}/{SERIES_NAME}")
+            kept = replace(kept, events=events.events_of(results.load_series(self.run_dir, kept)))
         if self.measurement.repeats > 1 and not interrupted:
             results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
         kept = judge(kept)
@@ -310,21 +329,3 @@ def _require_consent(measurement: Measurement, tiers: Mapping[str, Tier], allow_
         plan.name: plan.settings.device == "write" or writes_of(measurement, plan.name) for plan in measurement.tiers
     }
     target.require_consent([(tiers[name], writes[name]) for name in writes], allow_destroy)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP become one Interrupted; later ones are ignored so that cleaning up can finish."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for wanted in handled:
-            signal.signal(wanted, signal.SIG_IGN)
-        raise Interrupted(f"stopped by {signal.Signals(number).name}; what finished is saved, continue with --resume.")
-
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    earlier = {number: signal.signal(number, interrupt) for number in handled}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

@@ -16,10 +16,12 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "fio": "fio:fio",
         "measure": "fio:fio",
         "import": "import_:import_",
+        "prefill": "prefill:prefill",
         "crossover": "crossover:crossover",
         "diff": "diff:diff",
         "report": "report:report",
         "gate": "gate:gate",
         "doctor": "doctor:doctor",
+        "clean": "clean:clean",
     }
 )

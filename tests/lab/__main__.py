@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from tests.lab import ceph, loops, nanio
+from tests.lab import ceph, llm, loops, nanio
 from tests.lab.processes import mounted_below
 from tests.lab.state import Lab, LabError, claim, lab_root, load, save
 
@@ -56,6 +56,9 @@ def up(root: Path, osds: int) -> None:
     if lab.nanio is None or not nanio.is_up(root):
         lab = replace(lab, nanio=_attempt(lab, "nanio", lambda: nanio.up(root)))
         save(lab)
+    if lab.llm is None or not llm.is_up(root):
+        lab = replace(lab, llm=_attempt(lab, "llm", lambda: llm.up(root)))
+        save(lab)
     if lab.ceph is None or not ceph.is_up(root, lab.ceph):
         lab = replace(lab, ceph=_attempt(lab, "ceph", lambda: ceph.up(root, osds)))
     save(lab)
@@ -69,6 +72,7 @@ def down(root: Path) -> None:
     lab = load(root)
     ceph.down(root)
     nanio.down(root)
+    llm.down(root)
     for loop in lab.loops if lab else []:
         loops.detach(loop)
     if still := mounted_below(root):
@@ -101,6 +105,8 @@ def show(root: Path) -> int:
         print(f"CephFS at {lab.ceph.mount} ({len(lab.ceph.osds)} OSDs), RGW at {lab.ceph.rgw.endpoint}")
     if lab.nanio:
         print(f"nanio at {lab.nanio.endpoint}")
+    if lab.llm:
+        print(f"llama.cpp at {lab.llm.url}, model {lab.llm.model}")
     for loop in lab.loops:
         print(f"{loop.device}: {loop.sector_bytes}-byte sectors, {loop.mount or 'raw'}")
     for part, reason in lab.missing.items():

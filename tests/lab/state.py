@@ -38,6 +38,14 @@ class S3Server:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmServer:
+    """An OpenAI-compatible server on loopback and the only model that it serves."""
+
+    url: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ceph:
     """A running cluster. ``replicated`` is a directory below ``mount`` whose pool keeps two copies (two OSDs)."""
 
@@ -66,6 +74,7 @@ class Lab:
     ceph: Ceph | None = None
     nanio: S3Server | None = None
     loops: list[Loop] = field(default_factory=list)
+    llm: LlmServer | None = None
     missing: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,6 +111,7 @@ def load(root: Path) -> Lab | None:
         ceph=_ceph(data["ceph"]) if data["ceph"] else None,
         nanio=S3Server(**data["nanio"]) if data["nanio"] else None,
         loops=[Loop(**item) for item in data["loops"]],
+        llm=LlmServer(**data["llm"]) if data.get("llm") else None,
         missing=data["missing"],
     )
 

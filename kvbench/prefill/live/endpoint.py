@@ -1,0 +1,122 @@
+"""Where requests go: the URL that the user gave, checked, and whether it may be somebody else's machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from kvbench.errors import MeasurementError, UsageError
+
+Api = Literal["completions", "chat"]
+
+API_PATHS: dict[Api, str] = {"completions": "/completions", "chat": "/chat/completions"}
+_PORTS = {"http": 80, "https": 443}
+# RFC 1918, RFC 4193, link-local, and the shared space of RFC 6598 that clusters use for pods. Not Python's is_private:
+# it also holds the documentation networks, which nobody owns.
+_NEARBY = tuple(
+    map(
+        ipaddress.ip_network,
+        ("0.0.0.0/32", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "::/128",
+         "fc00::/7", "fe80::/10"),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One server: scheme, host, port, and the path before ``/completions``; ``api`` when the URL itself names it."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    prefix: str
+    api: Api | None = None
+
+    @property
+    def origin(self) -> str:
+        """``http://host:port``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The base URL as requests use it."""
+        return self.origin + self.prefix
+
+    def path(self, api: Api) -> str:
+        """The path that requests of ``api`` are posted to."""
+        return self.prefix + API_PATHS[api]
+
+
+def parse_url(text: str) -> Endpoint:
+    """The endpoint of ``http://host:8000``, ``.../v1`` or the whole path to an API; UsageError for anything else.
+
+    Credentials and query strings are refused unseen: a URL ends up in logs, results and process lists.
+    """
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError:
+        raise UsageError("--url is not a URL; write it like http://127.0.0.1:8000.") from None
+    if "@" in parts.netloc:
+        raise UsageError("--url holds credentials; put the key into OPENAI_API_KEY and leave it out of the URL.")
+    if parts.query or parts.fragment:
+        raise UsageError("--url has a query or fragment, which may hold secrets; give the URL without it.")
+    if parts.scheme == "http":
+        scheme: Literal["http", "https"] = "http"
+    elif parts.scheme == "https":
+        scheme = "https"
+    else:
+        raise UsageError(f"--url {text!r} is no http or https URL; write it like http://127.0.0.1:8000.")
+    if not parts.hostname or any(ord(character) <= 32 or ord(character) > 126 for character in text.strip()):
+        raise UsageError(f"--url {text!r} names no host; write it like http://127.0.0.1:8000.")
+    prefix, api = _split_path(parts.path)
+    return Endpoint(scheme, parts.hostname, port or _PORTS[scheme], prefix, api)
+
+
+def is_nearby(endpoint: Endpoint) -> bool:
+    """Whether every address of the host is loopback or private; MeasurementError when the name has no address."""
+    try:
+        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise MeasurementError(
+            f"the host name {endpoint.host} has no address here; check --url and the name service."
+        ) from None
+    return all(_is_nearby(str(address[0])) for *_, address in found)
+
+
+def needs_yes(endpoint: Endpoint) -> bool | None:
+    """Whether measuring it needs ``--yes``; None when its name has no address here."""
+    try:
+        return not is_nearby(endpoint)
+    except MeasurementError:
+        return None
+
+
+def require_nearby(endpoint: Endpoint, *, yes: bool) -> None:
+    """UsageError for an endpoint that is not loopback or private, unless the user said ``--yes``."""
+    if not yes and not is_nearby(endpoint):
+        raise UsageError(
+            f"{endpoint.host} is not a loopback or private address, and prompts there may cost money; look at "
+            "--dry-run, then repeat with --yes."
+        )
+
+
+def _split_path(path: str) -> tuple[str, Api | None]:
+    trimmed = path.rstrip("/")
+    # The longer path ends with the shorter one.
+    for api in ("chat", "completions"):
+        if trimmed.endswith(API_PATHS[api]):
+            return trimmed.removesuffix(API_PATHS[api]), api
+    # A bare host means the usual place; any other path is taken as it is.
+    return trimmed or "/v1", None
+
+
+def _is_nearby(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback or any(address in network for network in _NEARBY if network.version == address.version)
