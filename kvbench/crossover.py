@@ -127,7 +127,7 @@ def decide(
     """
     single_block = None if single is None else single_block_crossover(single, curve)
     if measured is None:
-        jobs = concurrent * use.parallelism_per_request
+        jobs = use.in_flight(concurrent)
         reason = f"no read latency was measured at {use.io_bytes} bytes and {jobs} jobs; add --numjobs {jobs}"
         request = Request("unknown", None, None, None, reason)
         return Crossover(tier, use, concurrent, None, None, single_block, request, "cannot say", reason)

@@ -197,7 +197,7 @@ def _decide(
             f"{use.connector} makes units of several sizes of {use.model}, and no restore of them all is modelled yet"
         )
         return _undecided(use, reads.tier, concurrent, None, reason)
-    measured = reads.at(use.io_bytes, concurrent * use.parallelism_per_request)
+    measured = reads.at(use.io_bytes, use.in_flight(concurrent))
     around = Around(reads.lookup_s(use.io_bytes), wanted.gpu_copy_bytes_per_s)
     if curve.model is not None and not same_model(curve.model, use.model):
         return _other_model(use, reads.tier, concurrent, measured, curve, around)

@@ -45,6 +45,7 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
         block_tokens=stored.block_tokens,
         units_per_block=sum(stored.units_per_block(group) for group in groups if group not in windowed),
         parallelism_per_request=stored.parallelism_per_request,
+        threads=stored.threads,
         windowed_units=sum(stored.units_per_block(group) for group in windowed),
         window_units=sum((group.window_units or 0) * group.units for group in windowed),
     )

@@ -70,14 +70,16 @@ def restore_curve(
     latency stands for every unit and there is no band.
     """
     units = units_of(use, tokens)
+    # Where requests share the connector's threads, each gets its part of them.
+    workers = min(use.parallelism_per_request, max(1, -(-use.in_flight(concurrent) // concurrent)))
     around_s = _around_s(units * use.io_bytes, units, concurrent, around)
     shared_s = units / (measured.read.iops / concurrent)
     if measured.histogram is None:
         mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None
-        waves = np.ceil(units / use.parallelism_per_request)
+        waves = np.ceil(units / workers)
         seconds = np.maximum(shared_s, waves * (mean_ns or 0) / 1e9) + around_s
         return RestoreCurve(tokens, seconds, seconds[np.newaxis, :], around_s)
-    scheduled, relative_mean = _simulate(measured.histogram, use.parallelism_per_request, units.astype(int))
+    scheduled, relative_mean = _simulate(measured.histogram, workers, units.astype(int))
     # In a closed loop the rate moves with 1 / mean latency, so a replicate with slower units also has less bandwidth.
     draws = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s) + around_s
     return RestoreCurve(tokens, np.median(draws, axis=0), draws, around_s)
@@ -96,7 +98,8 @@ def restore_tokens_per_s(
     mean = measured.read.latency_ns.mean if measured.read.latency_ns else None
     one = np.ones(1)
     beside = float(_around_s(one * use.io_bytes, one, concurrent, around)[0])
-    per_unit = max(by_rate, (mean or 0) / 1e9 / use.parallelism_per_request) + beside
+    workers = use.in_flight(concurrent) / concurrent
+    per_unit = max(by_rate, (mean or 0) / 1e9 / workers) + beside
     return use.block_tokens / (use.units_per_block * per_unit)
 
 

@@ -190,6 +190,7 @@ class Use:
     """A model and the I/O that its connector makes: ``units_per_block`` units of ``io_bytes`` per ``block_tokens``.
 
     ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
+    ``threads`` is what all requests together have in flight at most (None: no limit is known).
     """
 
     model: str
@@ -203,6 +204,12 @@ class Use:
     parallelism_per_request: int = 16
     windowed_units: int = 0
     window_units: int = 0
+    threads: int | None = None
+
+    def in_flight(self, concurrent: int) -> int:
+        """Units in flight while ``concurrent`` requests restore at once."""
+        wanted = concurrent * self.parallelism_per_request
+        return wanted if self.threads is None else min(wanted, self.threads)
 
     def units(self, tokens: int) -> int:
         """Units that a restore of ``tokens`` tokens reads."""

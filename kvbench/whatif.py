@@ -38,7 +38,7 @@ def _with_tp(use: Use, value: int) -> Use:
 
 
 def _with_parallel(use: Use, value: int) -> Use:
-    return replace(use, parallelism_per_request=value)
+    return replace(use, parallelism_per_request=value, threads=max(value, use.threads) if use.threads else None)
 
 
 _CHANGES: Mapping[str, tuple[Callable[[Use, int], Use], str]] = {

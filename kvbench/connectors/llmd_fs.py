@@ -38,6 +38,7 @@ def stored(sized: SizedModel, _: Deployment) -> Stored:
         engine_version=None,
         block_tokens=tokens,
         parallelism_per_request=_THREADS_PER_GPU * ranks,
+        threads=_THREADS_PER_GPU * ranks,
         groups=(Group(0, "full", sized.layout.count("full"), tokens, size, size, ranks),),
         unit="file for each rank",
         engine_block_tokens=DEFAULT_TOKENS,

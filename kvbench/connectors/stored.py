@@ -53,6 +53,7 @@ class Calls:
 class Stored:
     """What reaches storage for one model: its groups, and how many units one request has in flight.
 
+    ``threads`` is what all requests together have in flight at most, None where no such limit is known.
     ``unit`` is what a unit is on storage. ``rank_block_bytes`` is one block of the engine on one rank of each pipeline
     stage, and ``engine_block_tokens`` its tokens, None where no engine is involved. ``partial_blocks`` says that a
     block that is not full is stored too; ``over_reads`` that a restore reads every stored unit of a windowed group;
@@ -74,6 +75,7 @@ class Stored:
     calls: Calls | None = None
     warnings: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
+    threads: int | None = None
 
     def units_per_block(self, group: Group) -> int:
         """How many units of a group hold ``block_tokens`` tokens."""

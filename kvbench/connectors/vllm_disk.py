@@ -37,6 +37,7 @@ def stored(sized: SizedModel, deployment: Deployment) -> Stored:
         engine_version=release.version,
         block_tokens=tokens,
         parallelism_per_request=ranks,
+        threads=ranks,
         groups=(Group(0, group.kind, len(group.members), tokens, size, size, ranks, group.page_bytes),),
         unit="slot of a file for each rank",
         engine_block_tokens=tokens,

@@ -39,6 +39,7 @@ def stored(sized: SizedModel, deployment: Deployment) -> Stored:
         rows,
         connector=NAME,
         parallelism_per_request=1 if threaded else _POOL_THREADS,
+        threads=_POOL_THREADS,
         unit="file",
         calls=_CALLS_C if threaded else _CALLS_PYTHON,
         warnings=(*rows.warnings, *_file_warnings(sized, rows, release)),

@@ -27,4 +27,6 @@ _CALLS = Calls(
 def stored(sized: SizedModel, deployment: Deployment) -> Stored:
     """One object for each block and group, holding all ranks; ModelConfigError for a model that is not offloaded."""
     rows = offloaded(sized, deployment)
-    return replace(rows, connector=NAME, parallelism_per_request=_IO_THREADS, unit="object", calls=_CALLS)
+    return replace(
+        rows, connector=NAME, parallelism_per_request=_IO_THREADS, threads=_IO_THREADS, unit="object", calls=_CALLS
+    )
