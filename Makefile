@@ -12,12 +12,12 @@ help:  ## Say what each target does.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
 	|| grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed fio  ## Measure a scratch directory here and decide: about two minutes.
-	@run=$(DEMO_RUN) && mkdir -p .demo/scratch \
-	&& $(BIN)/kvbench fio --tier .demo/scratch --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
+demo: $(VENV)/.installed  ## Measure a scratch directory here and decide: about two minutes.
+	@driver=$$(scripts/setup.sh driver) && run=$(DEMO_RUN) && mkdir -p .demo/scratch \
+	&& $(BIN)/kvbench fio --tier .demo/scratch --driver $$driver --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
 	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) \
 	&& $(BIN)/kvbench report $$run --ttft-csv $(PREFILL) >/dev/null 2>&1 \
-	&& echo && echo "The run directory is $$run: report.html for people, result.json for programs, fio's raw output." \
+	&& echo && echo "The run directory is $$run: report.html for people, result.json for programs, and the raw output." \
 	&& echo "This was a small data set for a few seconds: read the warnings, and measure your tier with 'kvbench fio --tier DIR'."
 
 test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where it cannot be installed).

@@ -16,7 +16,7 @@ from kvbench.results import Mix, PointResult, Round, RunResult
 from kvbench.rounds import spread
 
 Outcome = Literal["faster", "slower", "cannot tell apart", "one round only"]
-Metric = Literal["bandwidth", "p99"]
+Metric = Literal["bandwidth", "p50", "p99"]
 
 _CONFIDENCE = 0.95
 
@@ -25,7 +25,7 @@ _CONFIDENCE = 0.95
 class Difference:
     """One direction of one kind of point in two runs: the ratio B / A with its 95 % interval, and what follows.
 
-    For ``p99`` a ratio above 1 is slower, for ``bandwidth`` faster. ``low``/``high`` are None with one round only.
+    For latencies a ratio above 1 is slower, for ``bandwidth`` faster. ``low``/``high`` are None with one round only.
     """
 
     tier_a: str
@@ -47,13 +47,19 @@ class Difference:
 
 def compare(run_a: RunResult, run_b: RunResult) -> list[Difference]:
     """Every direction and metric of the kinds of point that both runs measured, in the order of the first."""
+    return [item for one, other in _pairs(run_a, run_b) for item in compare_points(one, other)]
+
+
+def compare_points(
+    one: PointResult, other: PointResult, metrics: Sequence[Metric] = ("bandwidth", "p99")
+) -> list[Difference]:
+    """Every direction and metric that both points have: the ratio other / one with its interval."""
     found: list[Difference] = []
-    for one, other in _pairs(run_a, run_b):
-        for direction in ("read", "write"):
-            for metric in ("bandwidth", "p99"):
-                values_a, values_b = _values(one, direction, metric), _values(other, direction, metric)
-                if values_a and values_b:
-                    found.append(_difference(one, other, direction, metric, values_a, values_b))
+    for direction in ("read", "write"):
+        for metric in metrics:
+            values_a, values_b = _values(one, direction, metric), _values(other, direction, metric)
+            if values_a and values_b:
+                found.append(_difference(one, other, direction, metric, values_a, values_b))
     return found
 
 
@@ -95,21 +101,23 @@ def _tiers(run: RunResult) -> list[str]:
     return list(dict.fromkeys(point.tier for point in run.points))
 
 
-def _values(point: PointResult, direction: str, metric: str) -> list[float]:
+def _values(point: PointResult, direction: str, metric: Metric) -> list[float]:
     rounds = [value for item in point.rounds if (value := _of_round(item, direction, metric))]
     if rounds:
         return rounds
     side = point.read if direction == "read" else point.write
     if side is None:
         return []
-    whole = side.bytes_per_s if metric == "bandwidth" else side.latency_ns.p99 if side.latency_ns else None
+    if metric == "bandwidth":
+        return [side.bytes_per_s] if side.bytes_per_s else []
+    whole = getattr(side.latency_ns, metric) if side.latency_ns else None
     return [float(whole)] if whole else []
 
 
-def _of_round(item: Round, direction: str, metric: str) -> float | None:
-    if metric == "bandwidth":
-        return item.read_bytes_per_s if direction == "read" else item.write_bytes_per_s
-    return item.read_p99_ns if direction == "read" else item.write_p99_ns
+def _of_round(item: Round, direction: str, metric: Metric) -> float | None:
+    unit = "bytes_per_s" if metric == "bandwidth" else f"{metric}_ns"
+    value: float | None = getattr(item, f"{direction}_{unit}")
+    return value
 
 
 def _difference(

@@ -222,9 +222,10 @@ def steps() -> Iterator[PlainSteps]:
 
 
 def describe_point(point: Point | PointResult) -> str:
-    """A point in words: tier, mix, size and jobs."""
+    """A point in words: tier, mix, size and jobs, and its driver when that is not fio."""
     jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"
-    return f"{point.tier} {point.mix} {format_bytes(point.io_bytes)} x {jobs}"
+    driver = "" if point.driver == "fio" else f" ({point.driver})"
+    return f"{point.tier} {point.mix} {format_bytes(point.io_bytes)} x {jobs}{driver}"
 
 
 def describe_outcome(point: PointResult) -> str:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Literal
 from kvbench import environment
 from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio.job import fio_path
+from kvbench.drivers.s3 import client as s3_client
 from kvbench.errors import InputFileError, KvbenchError, TierError, ToolError
 from kvbench.formats import fio as fio_format
 from kvbench.recorder import Recorder, histograms_of
-from kvbench.tiers import block, directory, dram, endpoint, kinds, memory, probe
+from kvbench.tiers import block, bucket, directory, dram, endpoint, kinds, memory, probe, s3_requests
 from kvbench.tiers.block import Kernel
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.guard import TOKEN_VARIABLE
@@ -67,7 +68,7 @@ def examine_host() -> list[Finding]:
 
 def examine_tier(name: str, target: str) -> Diagnosis:
     """What a tier is and can do; what cannot be examined is a problem, never an exception."""
-    if target.startswith("s3://"):
+    if bucket.claims(target):
         return _bucket(name, target)
     if memory.claims(target):
         return _memory_tier(name)
@@ -300,25 +301,49 @@ def _copy_finding(pool: Pool, threads: int) -> Finding:
 
 
 def _bucket(name: str, target: str) -> Diagnosis:
-    """The endpoint that the AWS settings name, and whether it listens; nothing is requested, no key is shown."""
+    """The endpoint that the AWS settings name, whether it listens, and one HEAD request; no key is shown."""
     try:
-        found = endpoint.from_environment(os.environ, Path.home())
+        tier = bucket.inspect(name, target)
     except KvbenchError as error:
         return Diagnosis(name, target, "S3", {}, (Finding("endpoint", "problem", "unusable", str(error)),))
+    found = tier.endpoint
     answered = endpoint.listens(found)
     hint = None if answered else "check AWS_ENDPOINT_URL, the network and the proxy settings"
-    keys = "found" if found.has_keys else "none in the environment or in ~/.aws"
-    findings = (
-        Finding("endpoint", "ok" if answered else "problem", "listens" if answered else "does not listen", hint),
-        Finding(
-            "credentials",
-            "ok" if found.has_keys else "problem",
-            keys,
-            None if found.has_keys else "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials",
-        ),
-        _http_engine(),
-    )
-    return Diagnosis(name, target, f"S3 at {found.url}", {"endpoint": found.url, "region": found.region}, findings)
+    findings = [
+        Finding("endpoint", "ok" if answered else "problem", "listens" if answered else "does not listen", hint)
+    ]
+    keys, problem = _s3_keys()
+    findings.append(Finding("credentials", "ok" if problem is None else "problem", keys, problem))
+    if answered and problem is None:
+        findings.append(_refusal("bucket", "is there, and these keys may list it", lambda: _head(tier)))
+    facts: dict[str, Value] = {"endpoint": found.url, "region": found.region, **tier.facts()}
+    return Diagnosis(name, target, f"S3 at {found.url}", facts, (*findings, _s3_client(), _http_engine()))
+
+
+def _s3_keys() -> tuple[str, str | None]:
+    """What the chain of credentials gives, and what to do about it."""
+    try:
+        if s3_requests.credentials() is not None:
+            return "found", None
+    except KvbenchError as error:
+        return "cannot be looked for", str(error)
+    hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials"
+    return "none in the environment, in ~/.aws or from this machine's role", hint
+
+
+def _head(tier: bucket.BucketTier) -> None:
+    requests = s3_requests.Requests(tier.endpoint, tier.bucket)
+    try:
+        requests.head()
+    finally:
+        requests.close()
+
+
+def _s3_client() -> Finding:
+    try:
+        return Finding("s3 driver", "ok", f"obstore {s3_client.require_installed()}")
+    except ToolError as error:
+        return Finding("s3 driver", "problem", "missing", str(error))
 
 
 def _http_engine() -> Finding:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
-from kvbench.drivers.settings import Access, DeviceUse, JobSettings
+from kvbench.drivers.replay.blocks import least_blocks
+from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.plan import Point
 from kvbench.results import Use, write_atomically
@@ -20,6 +21,9 @@ MEASUREMENT_NAME = "measurement.json"
 
 # The published method measures 60 s; with --runtime auto it is the most that a point gets.
 LONGEST_RUNTIME_S = 60
+
+# Drivers that store every block by itself.
+_BLOCKWISE = frozenset({"replay", "s3"})
 
 _MIB = 1 << 20
 
@@ -43,7 +47,7 @@ class Measurement:
     """Everything that a run needs to know, and nothing that it finds out.
 
     ``before_read`` is the user's command, in words, to run before every round that reads; ``read_counter`` the one that
-    says how many bytes the storage has read so far.
+    says how many bytes the storage has read so far; ``watch`` the one that prints the storage's state.
     """
 
     tiers: tuple[TierPlan, ...]
@@ -52,6 +56,7 @@ class Measurement:
     repeats: int = 1
     before_read: tuple[str, ...] = ()
     read_counter: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
 
 
 def plan_tier(
@@ -67,21 +72,27 @@ def plan_tier(
     access: Access,
     published: bool,
     driver: str | None = None,
+    layout: Layout = "large-files",
+    engine_version: str | None = None,
 ) -> TierPlan:
-    """How ``tier`` is measured: one data file for each job of the largest job count (256 at most), in whole MiB."""
-    files = max(numjobs) if published else min(max(numjobs), MAX_SHARED_FILES)
-    if published:
-        file_bytes = PUBLISHED_FILE_BYTES if dataset_bytes is None else dataset_bytes // files
-    else:
-        wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
+    """How ``tier`` is measured.
+
+    One data file for each job of the largest job count (256 at most), in whole MiB; or a file for each block, all block
+    sizes sharing the data set, where the driver or ``layout`` asks for it. ``engine_version`` is what replay replays.
+    """
+    chosen = driver or tier.driver
+    wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
+    sizes = tuple(sorted(set(io_bytes))) if chosen in _BLOCKWISE or layout == "file-per-block" else ()
+    if chosen in _BLOCKWISE:
+        files, file_bytes = 1, wanted // _MIB * _MIB
+        _require_blocks(file_bytes, sizes, least_blocks(numjobs), files)
+    elif sizes:
+        # fio lets only one job at a time use a file that several of them name, so every job has its own.
+        files = max(numjobs)
         file_bytes = wanted // files // _MIB * _MIB
-    largest = max(io_bytes)
-    if file_bytes < largest:
-        least = -(-largest // _MIB) * _MIB * files
-        raise UsageError(
-            f"a data set of {format_bytes(files * file_bytes)} gives each of {files} jobs less than one block of "
-            f"{format_bytes(largest)}; use --dataset {least} ({format_bytes(least)}) or more, or fewer --numjobs."
-        )
+        _require_blocks(file_bytes, sizes, 1, files)
+    else:
+        files, file_bytes = _shared_files(wanted, dataset_bytes, numjobs, max(io_bytes), published=published)
     settings = JobSettings(
         files=files,
         file_bytes=file_bytes,
@@ -92,8 +103,43 @@ def plan_tier(
         auto=runtime_s is None and not published,
         precision=precision,
         device=_device_use(tier),
+        layout="file-per-block" if sizes else "large-files",
+        block_sizes=sizes,
+        engine_version=engine_version if chosen == "replay" else None,
     )
-    return TierPlan(tier.name, target, settings, driver=driver or tier.driver)
+    return TierPlan(tier.name, target, settings, driver=chosen)
+
+
+def _shared_files(
+    wanted: int, asked: int | None, numjobs: Sequence[int], largest: int, *, published: bool
+) -> tuple[int, int]:
+    """How many data files, and the bytes of each; UsageError when one holds no block."""
+    files = max(numjobs) if published else min(max(numjobs), MAX_SHARED_FILES)
+    if published:
+        file_bytes = PUBLISHED_FILE_BYTES if asked is None else asked // files
+    else:
+        file_bytes = wanted // files // _MIB * _MIB
+    if file_bytes < largest:
+        least = -(-largest // _MIB) * _MIB * files
+        raise UsageError(
+            f"a data set of {format_bytes(files * file_bytes)} gives each of {files} jobs less than one block of "
+            f"{format_bytes(largest)}; use --dataset {least} ({format_bytes(least)}) or more, or fewer --numjobs."
+        )
+    return files, file_bytes
+
+
+def _require_blocks(file_bytes: int, sizes: Sequence[int], needed: int, files: int) -> None:
+    """UsageError when the share of a block size in one of the ``files`` is fewer blocks than needed."""
+    share, largest = file_bytes // len(sizes), max(sizes)
+    if share // largest >= needed:
+        return
+    least = -(-needed * largest * len(sizes) // _MIB) * _MIB * files
+    shared = f", shared by {len(sizes)} block sizes," if len(sizes) > 1 else ""
+    raise UsageError(
+        f"a data set of {format_bytes(files * file_bytes)}{shared} holds {share // largest * files} blocks of "
+        f"{format_bytes(largest)} and {needed * files} are needed; use --dataset {least} ({format_bytes(least)}) or "
+        "more, or fewer --numjobs."
+    )
 
 
 def writes_of(measurement: Measurement, name: str) -> bool:

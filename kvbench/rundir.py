@@ -80,7 +80,7 @@ def open_run(
         raise UsageError("there is nothing to measure; name a tier.")
     programs = find(plan.driver for plan in wanted.tiers)
     fio = programs.get("fio")
-    run_dir = fresh(output, [plan.name for plan in wanted.tiers])
+    run_dir = fresh(output, list(dict.fromkeys(plan.name for plan in wanted.tiers)))
     result = RunResult(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         uses=wanted.uses,
@@ -121,9 +121,13 @@ def save_imported(
 
 def write_summary(run_dir: Path) -> None:
     """Write RUN_DIR/summary.md from the saved result."""
+    from kvbench.report.events import events_table
+    from kvbench.report.fidelity import calls_table, fidelity_table
+
     result = results.load(run_dir)
-    shown = (tables.models_table(result), tables.points_table(result), tables.warnings_table(result))
-    results.write_atomically(run_dir / SUMMARY_NAME, tables.markdown(shown, f"kvbench run {run_dir.name}"))
+    shown = (tables.models_table(result), tables.points_table(result), events_table(run_dir, result))
+    every = (*shown, fidelity_table(result), calls_table(result), tables.warnings_table(result))
+    results.write_atomically(run_dir / SUMMARY_NAME, tables.markdown(every, f"kvbench run {run_dir.name}"))
 
 
 def _resumed(run_dir: Path, wanted: Measurement | None, find: Find) -> OpenRun:

@@ -2,6 +2,7 @@
 # Sets up what kvbench needs, and changes nothing that is already there.
 #   setup.sh venv DIR   a virtual environment with a Python of 3.11 or later
 #   setup.sh fio        fio from the system's package manager (root), else the exact command and exit 1
+#   setup.sh driver     prints the driver to measure with: fio where it can be had, else replay
 set -eu
 
 say() { printf 'kvbench setup: %s\n' "$*" >&2; }
@@ -55,8 +56,18 @@ get_fio() {
     command -v fio >/dev/null 2>&1
 }
 
+choose_driver() {
+    if get_fio; then
+        echo fio
+    else
+        say "fio cannot be installed here. Measuring without it: --driver replay does the connector's own file calls."
+        echo replay
+    fi
+}
+
 case "${1:-}" in
     venv) make_venv "$2" ;;
     fio) get_fio ;;
-    *) say "usage: setup.sh venv DIR | setup.sh fio"; exit 2 ;;
+    driver) choose_driver ;;
+    *) say "usage: setup.sh venv DIR | setup.sh fio | setup.sh driver"; exit 2 ;;
 esac

@@ -67,7 +67,7 @@ def test_a_missing_directory_is_refused(kvbench: Kvbench, fake_fio: FakeFio, tmp
     ("target", "said"),
     [
         ("/dev/null", "is a character device; name a directory on the tier, or a block device"),
-        ("s3://bucket/prefix", "is not a directory; this version of kvbench measures directories"),
+        ("gs://bucket/prefix", "kvbench measures directories, block devices, dram and s3://"),
         (__file__, "is not a directory; name a directory on the tier"),
     ],
 )
@@ -137,7 +137,7 @@ def test_the_workspace_is_removed_after_an_error(tier: Path) -> None:
 
 def marked(path: Path, **changes: object) -> Path:
     path.mkdir()
-    owner = {**directory._here(), "pid": 2**22 + 1, "token": "feedc0de", **changes}
+    owner = {**directory.this_machine(), "pid": 2**22 + 1, "token": "feedc0de", **changes}
     (path / MARKER_NAME).write_text(json.dumps(owner))
     return path
 

@@ -198,7 +198,9 @@ def test_variables_win_over_files_and_amazon_is_the_default(tmp_path: Path) -> N
     given = {**keys, "AWS_ENDPOINT_URL": "http://x:1", "AWS_ENDPOINT_URL_S3": "https://y", "AWS_REGION": "r"}
     assert endpoint.from_environment(given, tmp_path) == endpoint.Endpoint("https://y", "r", has_keys=True)
     bare = endpoint.from_environment({}, tmp_path)
-    assert bare == endpoint.Endpoint("https://s3.us-east-1.amazonaws.com", "us-east-1", has_keys=False)
+    assert bare == endpoint.Endpoint(
+        "https://s3.us-east-1.amazonaws.com", "us-east-1", has_keys=False, virtual_hosted=True
+    )
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://"])

@@ -13,7 +13,9 @@ from kvbench.commands.options import (
     BlockTokensOption,
     ConnectorOption,
     DatasetOption,
+    DriverOption,
     EngineVersionOption,
+    FioLayoutOption,
     GpuArchOption,
     JsonOption,
     KvDtypeOption,
@@ -27,7 +29,15 @@ from kvbench.commands.options import (
     ReadShareOption,
     RuntimeOption,
     TpOption,
+    WatchOption,
     parse_labels,
+)
+from kvbench.commands.prefill_options import (
+    AllowQueuedOption,
+    TtftFromOption,
+    TtftOptions,
+    prefill_of,
+    say_notes,
 )
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
 
@@ -59,6 +69,16 @@ def fio(
     dataset: DatasetOption = None,
     access: AccessOption = "random",
     published: PublishedOption = False,
+    driver: DriverOption = None,
+    fio_layout: FioLayoutOption = "large-files",
+    fidelity: Annotated[
+        bool,
+        typer.Option(
+            "--fidelity",
+            help="Measure every point of a directory with fio and with replay in turns, and say how far they are "
+            "apart. At least two visits each.",
+        ),
+    ] = False,
     precision: PrecisionOption = "10%",
     repeat: Annotated[
         int, typer.Option("--repeat", min=1, help="Visit every point so often, in shuffled order; all visits pool.")
@@ -67,10 +87,13 @@ def fio(
         Path | None,
         typer.Option("--ttft-csv", help="With --runtime auto: stop a point as soon as its verdict cannot flip."),
     ] = None,
+    ttft_from: TtftFromOption = None,
+    allow_queued: AllowQueuedOption = False,
     target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
     limit: LimitOption = None,
     before_read: BeforeReadOption = None,
     read_counter: ReadCounterOption = None,
+    watch: WatchOption = None,
     allow_destroy: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,6 +144,10 @@ def fio(
             limits=limit,
             before_read=before_read,
             read_counter=read_counter,
+            watch=watch,
+            driver=driver,
+            fio_layout=fio_layout,
+            fidelity=fidelity,
             allow_destroy=allow_destroy or (),
         )
         wanted = measurement_for(request)
@@ -129,16 +156,17 @@ def fio(
     if dry_run and wanted is not None:
         _describe(wanted, as_json=json)
         return 0
-    curve = None if ttft_csv is None else _curve(ttft_csv)
+    prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, allow_queued=allow_queued))
+    say_notes(prefill)
     goal = parse_tokens(target_context)
     opened = rundir.open_run(output, wanted, resume=resume, find=find_programs, labels=parse_labels(label))
-    hooks = opened.measurement.before_read, opened.measurement.read_counter
-    if resume and wanted is not None and (wanted.before_read, wanted.read_counter) != hooks:
+    hooks = opened.measurement.before_read, opened.measurement.read_counter, opened.measurement.watch
+    if resume and wanted is not None and (wanted.before_read, wanted.read_counter, wanted.watch) != hooks:
         raise UsageError(
-            f"{opened.path} was started with another --before-read or --read-counter; "
+            f"{opened.path} was started with another --before-read, --read-counter or --watch; "
             "repeat those, or give only --resume."
         )
-    decided = None if curve is None else _decided(opened.measurement, curve, goal)
+    decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
     try:
         with console.progress() as progress:
             result = runner.run(
@@ -157,14 +185,8 @@ def fio(
     return exit_code(result, strict=strict)
 
 
+_DOES_IN_MEMORY = "take {} of"
 _DOES = {None: "write {} below", "read": "read {} of", "write": "OVERWRITE {} of"}
-
-
-def _curve(path: Path) -> PrefillCurve:
-    from kvbench.prefill.curve import fit
-    from kvbench.prefill.samples import read_csv
-
-    return fit(read_csv(path))
 
 
 def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:
@@ -178,12 +200,19 @@ def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
     from kvbench import console, results
+    from kvbench.fidelity import fidelity, fidelity_json
     from kvbench.report import tables
+    from kvbench.report.events import events_table
+    from kvbench.report.fidelity import fidelity_table
 
     if as_json:
-        console.print_json({"run_dir": str(run_dir), **results.to_json(result)})
+        compared = fidelity(result)
+        extra = {"fidelity": fidelity_json(compared)} if compared else {}
+        console.print_json({"run_dir": str(run_dir), **results.to_json(result), **extra})
         return
-    for table in (tables.models_table(result), tables.points_table(result), tables.warnings_summary(result)):
+    measured = (tables.models_table(result), tables.points_table(result))
+    shown = (*measured, fidelity_table(result), events_table(run_dir, result))
+    for table in (*shown, tables.warnings_summary(result)):
         if table.rows:
             console.print_table(table.title, table.columns, table.rows, right=table.right)
 
@@ -206,11 +235,12 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         return
     seconds = 0
     for plan in wanted.tiers:
-        count = sum(1 for point in wanted.points if point.tier == plan.name)
-        seconds += count * plan.settings.runtime_s
+        lane = plan.name, plan.driver
+        count = sum(1 for point in wanted.points if (point.tier, point.driver) == lane)
+        seconds += count * plan.settings.runtime_s * wanted.repeats
+        does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[plan.settings.device]
         typer.echo(
-            f"{plan.name}: would {_DOES[plan.settings.device].format(format_bytes(plan.settings.dataset_bytes))} "
-            f"{plan.target} "
+            f"{plan.name}: would {does.format(format_bytes(plan.settings.dataset_bytes))} {plan.target} "
             f"and measure {count} points of {plan.settings.runtime_s} s"
         )
     console.print_table(

@@ -13,6 +13,7 @@ from kvbench.commands.options import (
     ConnectorOption,
     DatasetOption,
     EngineVersionOption,
+    FioLayoutOption,
     GpuArchOption,
     KvDtypeOption,
     MixOption,
@@ -43,11 +44,13 @@ def jobs(
     dataset: DatasetOption = None,
     access: AccessOption = "random",
     published: PublishedOption = False,
+    fio_layout: FioLayoutOption = "large-files",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the file here instead.")] = None,
 ) -> None:
     """Load, derive, plan, render."""
     from kvbench.commands.planning import Request, measurement_for
     from kvbench.drivers.fio.job import render_points
+    from kvbench.errors import UsageError
     from kvbench.plan import job_comments
     from kvbench.results import write_atomically
 
@@ -67,9 +70,12 @@ def jobs(
         dataset=dataset,
         access=access,
         published=published,
+        fio_layout=fio_layout,
     )
     measurement = measurement_for(request)
     plan = measurement.tiers[0]
+    if plan.driver != "fio":
+        raise UsageError(f"{tier} is measured by {plan.driver}, so there is no fio job; see 'kvbench fio --dry-run'.")
     text = job_comments(measurement.uses)
     text += render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
     if output is None:

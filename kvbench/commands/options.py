@@ -71,6 +71,22 @@ PublishedOption = Annotated[
         help="The study's own fio options and nothing else: sequential pure reads and writes, 225 MiB for each job.",
     ),
 ]
+DriverOption = Annotated[
+    str | None,
+    typer.Option(
+        "--driver",
+        help="What makes the I/O. replay does the calls of vLLM's file system tier on a directory, in the way of "
+        "--engine-version, and needs no fio. [default: fio; memory for dram]",
+    ),
+]
+FioLayoutOption = Annotated[
+    str,
+    typer.Option(
+        "--fio-layout",
+        help="Files that fio measures: large-files, or file-per-block, which opens, reads once and closes a file for "
+        "every block, as the connector does.",
+    ),
+]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -96,6 +112,15 @@ ReadCounterOption = Annotated[
         metavar="CMD",
         help="A command that prints how many bytes the storage has read so far, like the sum of Ceph's op_r_out_bytes. "
         "Asked before and after every round that reads, where this host sees no device.",
+    ),
+]
+WatchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--watch",
+        metavar="CMD",
+        help="A command that prints the state of the storage, like 'ceph osd stat'. It is run about once a second "
+        "beside every round, without a shell; what changes is an event on the point's series.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
@@ -130,32 +155,37 @@ def parse_runtime(text: str) -> int | None:
 
 def parse_precision(text: str) -> float:
     """The share of ``--precision 10%`` as a fraction."""
+    return parse_share(text, "--precision")
+
+
+def parse_share(text: str, option: str) -> float:
+    """A share like ``10%`` or ``0.1`` as a fraction between 0 and 1; UsageError otherwise."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = 0.0
     if not 0 < share < 1:
-        raise UsageError(f"--precision {text!r}: write a share between 0 and 100 %, like 10%.")
+        raise UsageError(f"{option} {text!r}: write a share between 0 and 100 %, like 10%.")
     return share
 
 
-def parse_rate(text: str) -> int:
+def parse_rate(text: str, option: str = "--limit") -> int:
     """Bytes per second of a rate such as ``10GB/s``, ``800MiB/s`` or ``25Gbit/s`` (also ``25Gbps``)."""
     compact = text.replace(" ", "")
     match = re.fullmatch(r"(?i)([0-9.]+[kmgt]?)(?:bit/s|bps|b/s)", compact)
     # 'b' is a bit in Gb/s and a byte in GB/s: only the capital letter tells, so the small one must say 'bit'.
     if match is not None and not compact.endswith("B/s"):
         if compact.endswith("b/s"):
-            raise UsageError(f"--limit {text!r} is ambiguous; write Gbit/s for bits or GB/s for bytes.")
+            raise UsageError(f"{option} {text!r} is ambiguous; write Gbit/s for bits or GB/s for bytes.")
         bits = parse_size(match[1] + "B")
-        return bits // 8 if bits >= 8 else _no_rate(text)
+        return bits // 8 if bits >= 8 else _no_rate(text, option)
     if not compact.endswith("/s"):
-        return _no_rate(text)
-    return parse_size(compact.removesuffix("/s")) or _no_rate(text)
+        return _no_rate(text, option)
+    return parse_size(compact.removesuffix("/s")) or _no_rate(text, option)
 
 
-def _no_rate(text: str) -> int:
-    raise UsageError(f"--limit {text!r} is not a rate; write it like 10GB/s, 800MiB/s or 25Gbit/s.")
+def _no_rate(text: str, option: str) -> int:
+    raise UsageError(f"{option} {text!r} is not a rate; write it like 10GB/s, 800MiB/s or 25Gbit/s.")
 
 
 def parse_limits(items: list[str] | None, tiers: Sequence[str]) -> dict[str, int]:
@@ -170,10 +200,12 @@ def parse_limits(items: list[str] | None, tiers: Sequence[str]) -> dict[str, int
 
 
 def parse_tier(text: str) -> tuple[str, str]:
-    """Name and target of ``[NAME=]T``; the name defaults to the directory's own."""
+    """Name and target of ``[NAME=]T``; the name defaults to the directory's own, or to bucket/prefix."""
     name, separator, target = text.partition("=")
     if separator and target and "/" not in name:
         return name, target
+    if text.startswith("s3://"):
+        return text.removeprefix("s3://").strip("/"), text
     return Path(text).expanduser().resolve().name or "root", text
 
 

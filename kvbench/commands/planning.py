@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -15,14 +15,17 @@ from kvbench.commands.options import (
     parse_tier,
 )
 from kvbench.connectors import DEFAULT_CONNECTOR, logical, stored_layout
-from kvbench.drivers.settings import Access
+from kvbench.drivers.registry import require_known
+from kvbench.drivers.settings import Access, Layout
+from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
-from kvbench.measurement import Measurement, plan_tier
+from kvbench.measurement import Measurement, TierPlan, plan_tier
 from kvbench.models import DEFAULT_MODELS, size_model
 from kvbench.plan import points_for, slug, uses_of
 from kvbench.results import Use
 from kvbench.tiers.before_read import parse_command
-from kvbench.tiers.target import inspect, require_consent
+from kvbench.tiers.directory import DirectoryTier
+from kvbench.tiers.target import Tier, inspect, require_consent
 from kvbench.units import parse_size
 
 
@@ -48,6 +51,10 @@ class Request:
     limits: list[str] | None = None
     before_read: str | None = None
     read_counter: str | None = None
+    watch: str | None = None
+    driver: str | None = None
+    fio_layout: str = "large-files"
+    fidelity: bool = False
     engine_version: str | None = None
     gpu_arch: str = "sm90"
     allow_destroy: Sequence[str] = ()
@@ -60,11 +67,14 @@ class Request:
 
 _PUBLISHED_JOBS = (1, 16)
 
+# Two drivers are compared by visits that alternate; two of each are the fewest that have a spread.
+_FIDELITY_VISITS = 2
+_FIDELITY_DRIVERS = ("fio", "replay")
+
 
 def measurement_for(request: Request) -> Measurement:
     """The measurement that was asked for; raises the first thing that makes it impossible."""
-    if request.access not in ("random", "sequential"):
-        raise UsageError(f"--access {request.access!r}: choose random or sequential.")
+    _require_known(request)
     uses = uses_for(
         request.models,
         request.tp,
@@ -80,10 +90,12 @@ def measurement_for(request: Request) -> Measurement:
     found = {name: inspect(name, target, request.allow_destroy) for name, target in named.items()}
     writes = any(mix != "read" for mix in mixes)
     require_consent([(tier, writes) for tier in found.values()], request.allow_destroy)
+    lanes = [(name, driver) for name, tier in found.items() for driver in _drivers_of(tier, request)]
+    _require_taken(request, lanes)
     tiers = tuple(
         plan_tier(
             found[name],
-            target,
+            named[name],
             numjobs,
             sizes,
             dataset_bytes=None if request.dataset is None else parse_size(request.dataset),
@@ -92,15 +104,21 @@ def measurement_for(request: Request) -> Measurement:
             rwmixread=request.rwmixread,
             access=cast(Access, request.access),
             published=request.published,
+            driver=driver,
+            layout=cast(Layout, request.fio_layout) if driver == "fio" else "large-files",
+            engine_version=find_release(request.engine_version).version if driver == "replay" else None,
         )
-        for name, target in named.items()
+        for name, driver in lanes
     )
+    _require_space(found, tiers)
     limits = parse_limits(request.limits, list(named))
     tiers = tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers)
     command = () if request.before_read is None else parse_command(request.before_read)
     counter = () if request.read_counter is None else parse_command(request.read_counter, "--read-counter")
+    watch = () if request.watch is None else parse_command(request.watch, "--watch")
     points = points_for(uses, [(plan.name, plan.driver) for plan in tiers], mixes, numjobs)
-    return Measurement(tiers, uses, points, request.repeats, command, counter)
+    repeats = max(request.repeats, _FIDELITY_VISITS) if request.fidelity else request.repeats
+    return Measurement(tiers, uses, points, repeats, command, counter, watch)
 
 
 def uses_for(
@@ -119,6 +137,51 @@ def uses_for(
     ]
     stored = [stored_layout(one, connector, engine_version=engine_version, gpu_arch=gpu_arch) for one in sized]
     return tuple(dict.fromkeys(use for one, what in zip(sized, stored, strict=True) for use in uses_of(one, what)))
+
+
+def _require_known(request: Request) -> None:
+    """UsageError for options that are not what they should be, or that exclude each other."""
+    if request.access not in ("random", "sequential"):
+        raise UsageError(f"--access {request.access!r}: choose random or sequential.")
+    if request.fio_layout not in ("large-files", "file-per-block"):
+        raise UsageError(f"--fio-layout {request.fio_layout!r}: choose large-files or file-per-block.")
+    if request.driver is not None:
+        require_known(request.driver)
+    if request.fidelity and request.driver is not None:
+        raise UsageError("--fidelity measures with fio and replay; leave --driver out.")
+    blockwise = request.driver == "replay" or request.fidelity or request.fio_layout == "file-per-block"
+    if blockwise and request.published:
+        raise UsageError("--published is the study's own fio job on large files; leave it out to measure block files.")
+    if request.driver == "replay" and request.access == "sequential":
+        raise UsageError("--access sequential: replay reads whole block files, which have no order; leave it out.")
+
+
+def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
+    """The drivers that measure a tier: those of --fidelity or --driver on a directory, else the tier's own."""
+    if not isinstance(tier, DirectoryTier):
+        return (tier.driver,)
+    if request.fidelity:
+        return _FIDELITY_DRIVERS
+    return (request.driver if request.driver in _FIDELITY_DRIVERS else tier.driver,)
+
+
+def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:
+    """UsageError when no tier can be measured the way that was asked for."""
+    drivers = {driver for _, driver in lanes}
+    asked = "replay" if request.fidelity else request.driver
+    if asked is not None and asked not in drivers:
+        what = "--fidelity compares" if request.fidelity else f"--driver {asked} measures"
+        raise UsageError(f"{what} no tier of this run, which is measured by {', '.join(sorted(drivers))}.")
+    if request.fio_layout == "file-per-block" and "fio" not in drivers:
+        raise UsageError("--fio-layout: no tier of this run is measured by fio.")
+
+
+def _require_space(found: Mapping[str, Tier], plans: Sequence[TierPlan]) -> None:
+    """TierError when the data sets of a tier that several drivers measure do not fit at the same time."""
+    for name, tier in found.items():
+        wanted = [plan.settings.dataset_bytes for plan in plans if plan.name == name]
+        if len(wanted) > 1:
+            tier.require_space(sum(wanted))
 
 
 def _numjobs(request: Request, uses: Sequence[Use]) -> tuple[int, ...]:

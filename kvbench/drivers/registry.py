@@ -20,7 +20,19 @@ def _memory() -> Program:
     return MemoryProgram()
 
 
-PROGRAMS: dict[str, Callable[[], Program]] = {"fio": _fio, "memory": _memory}
+def _replay() -> Program:
+    from kvbench.drivers.replay.driver import ReplayProgram
+
+    return ReplayProgram()
+
+
+def _s3() -> Program:
+    from kvbench.drivers.s3.driver import S3Program
+
+    return S3Program.find()
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {"fio": _fio, "replay": _replay, "memory": _memory, "s3": _s3}
 
 
 def find_programs(names: Iterable[str]) -> dict[str, Program]:

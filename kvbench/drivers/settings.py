@@ -9,6 +9,7 @@ from kvbench.rounds import StopRule
 
 Access = Literal["random", "sequential"]
 DeviceUse = Literal["read", "write"]
+Layout = Literal["large-files", "file-per-block"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class JobSettings:
     """How the points are measured. ``file_bytes`` is the size of each of the ``files`` data files.
 
     On a block device (``device``: read only, or written as well) they are ranges of it, one behind the other.
+    With a file for each block (``layout``) they are only a budget, which the ``block_sizes`` share evenly.
+    ``engine_version`` is the release whose calls are replayed, for a driver that replays an engine.
     """
 
     files: int
@@ -27,6 +30,9 @@ class JobSettings:
     auto: bool = False
     precision: float = 0.10
     device: DeviceUse | None = None
+    layout: Layout = "large-files"
+    block_sizes: tuple[int, ...] = ()
+    engine_version: str | None = None
 
     @property
     def dataset_bytes(self) -> int:
@@ -37,3 +43,7 @@ class JobSettings:
     def stop_rule(self) -> StopRule:
         """When a point is done: after ``runtime_s``, or with ``auto`` as soon as enough is known."""
         return StopRule(self.auto, self.runtime_s, precision=self.precision)
+
+    def blocks_of(self, io_bytes: int) -> int:
+        """With a file for each block: how many of a block size take the place of each of the ``files``."""
+        return self.file_bytes // max(1, len(self.block_sizes)) // io_bytes

@@ -49,10 +49,13 @@ def _stored_units(use: Use) -> int:
 def points_table(run: RunResult) -> Table:
     """Every direction of every point: rate, bandwidth and latency, with the codes of its warnings.
 
-    One unit for each column, so that rows compare at a glance; the tier is left out when there is only one.
+    One unit for each column, so that rows compare at a glance; the tier is left out when there is only one, and has its
+    driver where there are several.
     """
-    several = len({point.tier for point in run.points}) > 1
-    rows = [row if several else row[1:] for point in run.points for row in _point_rows(point)]
+    drivers = len({point.driver for point in run.points}) > 1
+    labels = {point.id: f"{point.tier}, {point.driver}" if drivers else point.tier for point in run.points}
+    several = len(set(labels.values())) > 1
+    rows = [row if several else row[1:] for point in run.points for row in _point_rows(point, labels[point.id])]
     columns = ("tier", "I/O", "mix", "jobs", "side", "IO/s", "MiB/s", "p50 ms", "p99 ms", "95 % interval", "distrust")
     title = "Measured" if several or not run.points else f"Measured on {run.points[0].tier}"
     right = (1, 3, 5, 6, 7, 8, 9)
@@ -97,8 +100,8 @@ def markdown(tables: Sequence[Table], heading: str, notes: Sequence[str] = ()) -
     return "\n".join(parts)
 
 
-def _point_rows(point: PointResult) -> list[tuple[str, ...]]:
-    head = (point.tier, format_bytes(point.io_bytes), point.mix, str(point.numjobs))
+def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
+    head = (label, format_bytes(point.io_bytes), point.mix, str(point.numjobs))
     doubts = ", ".join(caveat.code for caveat in point.warnings)
     if point.status != "ok":
         return [(*head, point.status, "-", "-", "-", "-", "-", point.reason or "")]

@@ -7,7 +7,8 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ class Workspace:
 def inspect(name: str, target: str) -> DirectoryTier:
     """The directory ``target`` as a tier; TierError with the next step when it cannot be measured."""
     if "://" in target:
-        raise TierError(f"tier {target!r} is not a directory; this version of kvbench measures directories.")
+        raise TierError(f"tier {target!r} is unknown; kvbench measures directories, block devices, dram and s3://.")
     path = Path(target).expanduser()
     try:
         mode = path.stat().st_mode
@@ -138,7 +139,7 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
     path = tier.path / f"{WORK_PREFIX}{token}"
     try:
         path.mkdir(mode=0o700)
-        (path / MARKER_NAME).write_text(json.dumps({**_here(), "pid": os.getpid(), "token": token}))
+        (path / MARKER_NAME).write_text(json.dumps({**this_machine(), "pid": os.getpid(), "token": token}))
     except OSError as error:
         raise TierError(
             f"cannot create a sub-directory in {tier.path} ({error.strerror}); "
@@ -153,12 +154,23 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
 
 def remove_leftovers(directory: Path) -> list[Path]:
     """Remove what a kvbench that is dead left here; work of another host or of a living process stays."""
-    removed = []
-    for path in sorted(directory.glob(f"{WORK_PREFIX}*")):
-        if _is_abandoned(path):
-            remove_marked(path)
-            removed.append(path)
+    removed = [path for path, why in leftovers(directory) if why is None]
+    for path in removed:
+        remove_marked(path)
     return removed
+
+
+def leftovers(directory: Path, older_than_s: float | None = None) -> list[tuple[Path, str | None]]:
+    """Sub-directories that kvbench made here; why each must stay, or None when the run that made it is dead.
+
+    A process of another host, or of a container that is gone, cannot be asked: with ``older_than_s`` such a run counts
+    as dead when its directory is older.
+    """
+    return [
+        (path, _why_kept(path, older_than_s))
+        for path in sorted(directory.glob(f"{WORK_PREFIX}*"))
+        if (path / MARKER_NAME).is_file() and not path.is_symlink()
+    ]
 
 
 def require_direct_io(tier: DirectoryTier, space: Workspace, sizes: Sequence[int]) -> None:
@@ -179,17 +191,29 @@ def require_direct_io(tier: DirectoryTier, space: Workspace, sizes: Sequence[int
         )
 
 
-def _is_abandoned(path: Path) -> bool:
+def _why_kept(path: Path, older_than_s: float | None) -> str | None:
+    marker = path / MARKER_NAME
     try:
-        owner = json.loads((path / MARKER_NAME).read_text())
-        if {key: owner[key] for key in _here()} != _here():
-            return False
-        return not Path(f"/proc/{int(owner['pid'])}").exists() and not processes_with(str(owner["token"]))
+        owner = json.loads(marker.read_text())
+        here, process, token = is_this_machine(owner), int(owner["pid"]), str(owner["token"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return "its marker cannot be read"
+    if here:
+        living = Path(f"/proc/{process}").exists() or processes_with(token)
+        return f"process {process} is still at work" if living else None
+    if older_than_s is not None and time.time() - marker.stat().st_mtime > older_than_s:
+        return None
+    return f"made on {owner['host']}, by a process that cannot be asked from here"
 
 
-def _here() -> dict[str, str]:
+def is_this_machine(owner: Mapping[str, object]) -> bool:
+    """Whether a marker was written where process ids mean the same as here; KeyError when it does not say."""
+    here = this_machine()
+    return {key: owner[key] for key in here} == here
+
+
+def this_machine() -> dict[str, str]:
+    """What tells this host, since its last boot, and this namespace of process ids from others, for a marker."""
     # Two containers of one pod share host name and boot, not process ids; only the namespace tells them apart.
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:

@@ -17,20 +17,36 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where S3 requests would go. ``has_keys``: whether credentials are configured; they are not kept."""
+    """Where S3 requests would go. ``has_keys``: whether credentials are configured; they are not kept.
+
+    ``virtual_hosted``: the bucket is part of the host name, else of the path. ``ca_bundle``: a file of certificates to
+    trust beside the system's.
+    """
 
     url: str
     region: str
     has_keys: bool
+    virtual_hosted: bool = False
+    ca_bundle: Path | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether requests go over TLS."""
+        return urlsplit(self.url).scheme == "https"
+
+    def url_of(self, bucket: str) -> str:
+        """The URL that a client needs for ``bucket``: the endpoint, or the bucket's own host."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl() if self.virtual_hosted else self.url
 
 
 def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
     """The endpoint of the AWS variables or ~/.aws/config, else Amazon's of the region; TierError for a bad URL."""
-    profile = variables.get("AWS_PROFILE", "default")
+    profile = variables.get("AWS_PROFILE") or "default"
     config = _section(Path(variables.get("AWS_CONFIG_FILE", home / ".aws" / "config")), profile, prefixed=True)
     region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or config.get("region", _DEFAULT_REGION)
     given = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL") or config.get("endpoint_url")
-    url = given or f"https://s3.{region}.amazonaws.com"
+    url = (given or f"https://s3.{region}.amazonaws.com").rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
         raise TierError("the S3 endpoint is no http or https URL; set AWS_ENDPOINT_URL to one like http://host:7480.")
@@ -39,7 +55,16 @@ def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
     files = Path(variables.get("AWS_SHARED_CREDENTIALS_FILE", home / ".aws" / "credentials"))
     in_variables = bool(variables.get("AWS_ACCESS_KEY_ID") and variables.get("AWS_SECRET_ACCESS_KEY"))
     has_keys = in_variables or "aws_access_key_id" in {**config, **_section(files, profile, prefixed=False)}
-    return Endpoint(url, region, has_keys)
+    style = _nested(config.get("s3", "")).get("addressing_style", "auto")
+    bundle = variables.get("AWS_CA_BUNDLE") or config.get("ca_bundle")
+    return Endpoint(
+        url,
+        region,
+        has_keys,
+        # AWS wants the bucket in the host name, everybody else's gateway can do with the path.
+        virtual_hosted=style == "virtual" or (style == "auto" and given is None),
+        ca_bundle=Path(bundle).expanduser() if bundle else None,
+    )
 
 
 def listens(endpoint: Endpoint, seconds: float = 5.0) -> bool:
@@ -61,3 +86,9 @@ def _section(file: Path, profile: str, *, prefixed: bool) -> dict[str, str]:
     except (configparser.Error, OSError, UnicodeDecodeError):
         return {}
     return dict(parser.items(name)) if parser.has_section(name) else {}
+
+
+def _nested(text: str) -> dict[str, str]:
+    """The lines ``name = value`` of a nested setting, as ``s3`` is in ~/.aws/config."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}

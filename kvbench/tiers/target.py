@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvbench.errors import UsageError
-from kvbench.tiers import block, device_tier, directory, memory
+from kvbench.tiers import block, bucket, device_tier, directory, memory
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.directory import Workspace
 from kvbench.tiers.mounts import Mount
@@ -51,6 +51,7 @@ _Inspect = Callable[[str, str, Sequence[str]], Tier]
 # The first kind that claims a target inspects it; a directory claims all that is left.
 KINDS: tuple[tuple[_Claims, _Inspect], ...] = (
     (memory.claims, lambda name, target, allow_destroy: memory.inspect(name)),
+    (bucket.claims, lambda name, target, allow_destroy: bucket.inspect(name, target)),
     (block.is_block_device, device_tier.inspect),
     (lambda target: True, lambda name, target, allow_destroy: directory.inspect(name, target)),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kvbench import environment
 from kvbench.checks import judge
-from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, unmeasured
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.drivers.fio import data, series
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
@@ -29,9 +29,7 @@ from kvbench.formats.fio import FioJob
 from kvbench.formats.fio_options import access_of
 from kvbench.plan import Point
 from kvbench.results import Conditions, Observation, write_atomically
-from kvbench.tiers.device import counted_device
 from kvbench.tiers.guard import TOKEN_VARIABLE
-from kvbench.tiers.mounts import DeviceCounters, backing_of, device_counters
 
 # fio may end late by one stalled operation; beyond this the tier hangs.
 _POINT_GRACE_S = 120.0
@@ -40,11 +38,10 @@ _SLOWEST_LAYOUT_BYTES_PER_S = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
+class _Start:
     """Counters read when a round starts, and the state of the data by then."""
 
-    cpu: environment.CpuTimes | None
-    device: DeviceCounters | None
+    counters: surroundings.Before
     cache_drop: str | None
     unwritten_bytes: int | None
 
@@ -96,9 +93,11 @@ class FioDriver:
         job_file.write_text(fio_job.render_layout(data.place_of(site), site.settings))
         fio_run.check_job(self._fio, job_file)
         timeout_s = 60 + site.settings.dataset_bytes / _SLOWEST_LAYOUT_BYTES_PER_S
-        job, failure = _only_job(self._run(job_file, site, timeout_s, writes=True), fio_job.LAYOUT_JOB)
-        if failure is not None:
-            raise MeasurementError(f"laying out the data set failed: {failure}")
+        finished = self._run(job_file, site, timeout_s, writes=True)
+        for name in fio_job.layout_jobs(site.settings):
+            job, failure = _only_job(finished, name)
+            if failure is not None:
+                raise MeasurementError(f"laying out the data set failed: {failure}")
         data.require_complete(site, job)
         self._unwritten[site.space.token] = data.unwritten(site)
 
@@ -109,7 +108,7 @@ class FioDriver:
         job_file.write_text(fio_job.render_points([point], data.place_of(site), settings))
         output.unlink(missing_ok=True)
         dropped = None if point.mix == "write" else data.drop(site)
-        before = _Before(environment.cpu_times(), _counters(site), dropped, self._unwritten.get(site.space.token))
+        before = _Start(surroundings.before_round(site.tier), dropped, self._unwritten.get(site.space.token))
         self._host = environment.HostWatch()
         try:
             fio_run.check_job(self._fio, job_file)
@@ -144,7 +143,7 @@ class FioDriver:
         site: Site,
         folder: Path,
         runtime_s: int,
-        before: _Before,
+        before: _Start,
         finished: fio_run.Finished,
         *,
         interrupted: bool = False,
@@ -170,6 +169,8 @@ class FioDriver:
 
 def distinct_bytes(settings: JobSettings, point: Point) -> int:
     """Distinct bytes that a point can touch: whole blocks of the files that its jobs use."""
+    if settings.layout == "file-per-block":
+        return settings.blocks_of(point.io_bytes) * point.io_bytes * point.numjobs
     files = min(point.numjobs, settings.files) if settings.published else settings.files
     return settings.file_bytes // point.io_bytes * point.io_bytes * files
 
@@ -185,41 +186,21 @@ def _require_aio_slots(points: Sequence[Point]) -> None:
         )
 
 
-def _conditions(point: Point, site: Site, runtime_s: int, before: _Before, job: FioJob) -> Conditions:
-    device = _since(before.device, _counters(site))
-    mount = site.tier.mount
-    below = backing_of(mount) if mount else None
-    return Conditions(
+def _conditions(point: Point, site: Site, runtime_s: int, before: _Start, job: FioJob) -> Conditions:
+    return replace(
+        surroundings.conditions_since(before.counters, site.tier),
         ioengine=job.options.get("ioengine"),
         direct=job.options.get("direct") == "1",
         iodepth=asked(job.options, "iodepth"),
         rwmixread=site.settings.rwmixread if point.mix == "mixed" else None,
         requested_runtime_s=float(runtime_s),
         dataset_bytes=distinct_bytes(site.settings, point),
-        memory_bytes=environment.memory_bytes(),
-        filesystem=mount.filesystem if mount else None,
         cached_fraction=data.cached(site),
-        device_read_bytes=device.read_bytes if device else None,
-        device_written_bytes=device.written_bytes if device else None,
         failed_ios=failed_ios(job),
-        load_1m=environment.load_1m(),
-        cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
         access=access_of(job.options),
         unwritten_bytes=before.unwritten_bytes,
-        backing_filesystem=below.filesystem if below else None,
         cache_drop=before.cache_drop,
     )
-
-
-def _counters(site: Site) -> DeviceCounters | None:
-    numbers = counted_device(site.tier.mount)
-    return device_counters(numbers) if numbers else None
-
-
-def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> DeviceCounters | None:
-    if before is None or after is None:
-        return None
-    return DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)
 
 
 def _keep_series(folder: Path, host: Mapping[int, Mapping[str, float]]) -> None:

@@ -17,6 +17,9 @@ from kvbench.plan import Point
 LAYOUT_JOB = "layout"
 LAYOUT_BYTES = 1 << 20
 
+# Incompressible data at rest, and nothing of it left in a cache of the file system.
+_WRITTEN: dict[str, object] = {"refill_buffers": 1, "end_fsync": 1}
+
 # The study's own data set: 225 MiB for each job (natoscott/benchmarks storage-offload-eval, fio 3.40 job options).
 PUBLISHED_FILE_BYTES = 225 << 20
 
@@ -39,26 +42,41 @@ def render_layout(place: Path, settings: JobSettings) -> str:
     A real write, not ``create_only``: fio's own layout only calls fallocate, and reads of unwritten extents then ran at
     17 GB/s (fio 3.33 on ext4). ``refill_buffers`` makes the data at rest incompressible.
     """
+    if settings.layout == "file-per-block":
+        return "\n".join(_block_layout(place, settings, size) for size in settings.block_sizes)
     options = {
-        **_place(place, settings),
-        "direct": 1,
-        "ioengine": "libaio",
-        "iodepth": 1,
-        "thread": 1,
-        "group_reporting": 1,
-        "rw": "write",
+        **_written(place, settings),
         "bs": LAYOUT_BYTES,
         "size": settings.file_bytes,
         "numjobs": settings.files,
         **_own_range(settings),
-        "refill_buffers": 1,
-        "end_fsync": 1,
+        **_WRITTEN,
     }
     return _section(LAYOUT_JOB, options)
 
 
+def layout_jobs(settings: JobSettings) -> list[str]:
+    """Names of the jobs of ``render_layout``."""
+    if settings.layout == "file-per-block":
+        return [f"{LAYOUT_JOB}-{size}" for size in settings.block_sizes]
+    return [LAYOUT_JOB]
+
+
+def data_files(settings: JobSettings) -> dict[str, int]:
+    """Names of the data files, as fio's ``filename_format`` makes them, and their bytes."""
+    if settings.layout == "file-per-block":
+        sizes = settings.block_sizes
+        return {
+            f"b{size}.{job}.{number}": size
+            for size in sizes
+            for job in range(settings.files)
+            for number in range(settings.blocks_of(size))
+        }
+    return dict.fromkeys(data_file_names(settings.files), settings.file_bytes)
+
+
 def data_file_names(files: int) -> list[str]:
-    """Names of the data files, as fio's ``filename_format=kvbench.$jobnum`` makes them."""
+    """Names of large data files, as fio's ``filename_format=kvbench.$jobnum`` makes them."""
     return [f"kvbench.{number}" for number in range(files)]
 
 
@@ -84,6 +102,49 @@ def _own_range(settings: JobSettings) -> dict[str, object]:
     if settings.device is None:
         return {"filename_format": "kvbench.$jobnum"}
     return {"offset_increment": settings.file_bytes}
+
+
+def _written(place: Path, settings: JobSettings) -> dict[str, object]:
+    """A real write of incompressible data."""
+    return {
+        **_place(place, settings),
+        "direct": 1,
+        "ioengine": "libaio",
+        "iodepth": 1,
+        "thread": 1,
+        "group_reporting": 1,
+        "rw": "write",
+    }
+
+
+def _block_layout(place: Path, settings: JobSettings, size: int) -> str:
+    options = {
+        **_written(place, settings),
+        "bs": size,
+        **_block_files(settings, size),
+        "numjobs": settings.files,
+        **_WRITTEN,
+        "stonewall": None,
+    }
+    return _section(f"{LAYOUT_JOB}-{size}", options)
+
+
+def _block_files(settings: JobSettings, size: int) -> dict[str, object]:
+    """A file for each block, and files of its own for each job.
+
+    A random job never ends a file and so never closes it: the order of files is random, each is read as a whole
+    (fio 3.33 under strace: one openat, one read and one close for each block). Jobs that share names wait for each
+    other: 8 jobs on the same 64 files had one operation in flight (fio 3.33, with threads and without).
+    """
+    blocks = settings.blocks_of(size)
+    return {
+        "filename_format": f"b{size}.$jobnum.$filenum",
+        "nrfiles": blocks,
+        "filesize": size,
+        "size": blocks * size,
+        "openfiles": 1,
+        "file_service_type": "random",
+    }
 
 
 def _global_options(place: Path, settings: JobSettings) -> dict[str, object]:
@@ -115,6 +176,9 @@ def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
     options: dict[str, object] = {"rw": _rw(point, settings)}
     if point.mix == "mixed":
         options["rwmixread"] = settings.rwmixread
+    if settings.layout == "file-per-block":
+        files = _block_files(settings, point.io_bytes)
+        return options | {"bs": point.io_bytes, **files, "numjobs": point.numjobs, "stonewall": None}
     blocks_per_file = settings.file_bytes // point.io_bytes
     if blocks_per_file < 1:
         raise UsageError(
@@ -140,6 +204,8 @@ def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
 
 
 def _rw(point: Point, settings: JobSettings) -> str:
+    if settings.layout == "file-per-block":
+        return "rw" if point.mix == "mixed" else point.mix
     if point.mix == "mixed":
         return "randrw"
     sequential = settings.access == "sequential" or settings.published

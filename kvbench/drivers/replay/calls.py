@@ -1,0 +1,222 @@
+"""The system calls of vLLM's file system tier for one block, timed; one class for each way that vLLM makes them.
+
+Seen with strace on vLLM 0.24.0 (Python: v1/kv_offload/tiering/fs/io.py) and 0.33.0 (C: fs_io_C), ext4, Linux 6.18:
+
+    call     0.24                                              0.27 and later
+    lookup   stat(dest)                                        access(dest)
+    store    stat(dest), stat(hhh), mkdir(hh_g0) = EEXIST,     access(dest), stat(hh_g0),
+             stat(hh_g0), openat(tmp, O_WRONLY|O_CREAT|        openat(tmp, the same), write, close, rename
+             O_EXCL|O_TRUNC|O_DIRECT, 0644), write, close,
+             rename
+    load     openat(O_RDONLY|O_DIRECT), readv, close           openat(O_RDONLY|O_DIRECT), read, close
+
+0.24 adds O_CLOEXEC, as Python always does. A directory that is not there yet costs a stat of each parent and mkdir.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import random
+from array import array
+from collections import defaultdict
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import Protocol
+
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT
+_MODE = 0o644
+# Any odd number: a word to which it is added again and again takes 2^64 different values.
+_ODD = 0x9E3779B97F4A7C15
+
+
+class Buffer:
+    """Page-aligned memory for one block, as O_DIRECT wants; every page is touched."""
+
+    def __init__(self, size: int) -> None:
+        """Random content, so that a store of it is incompressible."""
+        import numpy as np
+
+        self.size = size
+        self._memory = mmap.mmap(-1, size)
+        self.view = memoryview(self._memory)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.view[:] = np.random.default_rng().bytes(size)
+        self._pages = np.frombuffer(self._memory, dtype=np.uint64, count=size // 8)[:: mmap.PAGESIZE // 8]
+        self._step = np.uint64(_ODD)
+
+    def renew(self) -> None:
+        """Make every 4 KiB page one that no other block holds, or a deduplicating tier would store it once."""
+        self._pages += self._step
+
+
+class CallTimes:
+    """Durations in ns of the calls that move no data, by kind; only one thread adds to it."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.kinds: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
+        self.failed: defaultdict[str, int] = defaultdict(int)
+
+    def add(self, kind: str, duration_ns: int) -> None:
+        """Count one call."""
+        self.kinds[kind].append(duration_ns)
+
+
+class BlockCalls(Protocol):
+    """How an engine looks up, stores and loads one block. Each returns the ns that the engine waits for.
+
+    OSError when a call fails or moves fewer bytes than the block has.
+    """
+
+    def lookup(self, path: str, times: CallTimes) -> bool:
+        """Whether the block is on the tier."""
+
+    def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Write a block that is not there yet: from the check to the rename."""
+
+    def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Read a block: from open to close."""
+
+
+class PythonCalls:
+    """0.24 to 0.26: Python's os module."""
+
+    def __init__(self) -> None:
+        """A suffix of its own for temporary files, as each of the engine's threads has one."""
+        self._suffix = _suffix()
+
+    def lookup(self, path: str, times: CallTimes) -> bool:
+        """os.path.exists."""
+        began = perf_counter_ns()
+        found = os.path.exists(path)  # noqa: PTH110 the engine's own call
+        times.add("lookup", perf_counter_ns() - began)
+        return found
+
+    def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Check, make the directories, write a temporary file, rename it."""
+        began = perf_counter_ns()
+        found = os.path.exists(path)  # noqa: PTH110
+        checked = perf_counter_ns()
+        if found:
+            raise FileExistsError(f"{path} is already there")
+        temporary = path + self._suffix
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        ready = perf_counter_ns()
+        descriptor = os.open(temporary, _NEW, _MODE)
+        opened = perf_counter_ns()
+        times.add("check", checked - began)
+        times.add("directories", ready - checked)
+        times.add("create", opened - ready)
+        return _fill_and_rename(descriptor, temporary, path, buffer, times) - began
+
+    def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Open, one vectored read, close."""
+        began = perf_counter_ns()
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        opened = perf_counter_ns()
+        try:
+            got = os.readv(descriptor, [buffer.view])
+            read = perf_counter_ns()
+        finally:
+            os.close(descriptor)
+        ended = perf_counter_ns()
+        times.add("open", opened - began)
+        times.add("close", ended - read)
+        if got < buffer.size:
+            raise OSError(f"short read: {got} of {buffer.size} bytes")
+        return ended - began
+
+
+class CCalls:
+    """0.27 and later: the C library, called without Python's O_CLOEXEC and with read instead of readv."""
+
+    def __init__(self) -> None:
+        """The C library of this process; every call through it releases Python's lock."""
+        self._suffix = _suffix()
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._open, self._read = libc.open, libc.read
+        self._open.restype = ctypes.c_int
+        self._read.restype = ctypes.c_ssize_t
+        self._read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+
+    def lookup(self, path: str, times: CallTimes) -> bool:
+        """access(2)."""
+        began = perf_counter_ns()
+        found = os.access(path, os.F_OK)
+        times.add("lookup", perf_counter_ns() - began)
+        return found
+
+    def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Check, see the directory, write a temporary file, rename it."""
+        began = perf_counter_ns()
+        found = os.access(path, os.F_OK)
+        checked = perf_counter_ns()
+        if found:
+            raise FileExistsError(f"{path} is already there")
+        temporary, directory = path + self._suffix, path.rpartition("/")[0]
+        try:
+            os.stat(directory)  # noqa: PTH116
+        except FileNotFoundError:
+            os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+        ready = perf_counter_ns()
+        descriptor = self._opened(temporary, _NEW)
+        opened = perf_counter_ns()
+        times.add("check", checked - began)
+        times.add("directories", ready - checked)
+        times.add("create", opened - ready)
+        return _fill_and_rename(descriptor, temporary, path, buffer, times) - began
+
+    def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Open, one read, close."""
+        began = perf_counter_ns()
+        descriptor = self._opened(path, os.O_RDONLY | os.O_DIRECT)
+        opened = perf_counter_ns()
+        try:
+            got = self._read(descriptor, buffer.address, buffer.size)
+            problem = ctypes.get_errno() if got < 0 else 0
+            read = perf_counter_ns()
+        finally:
+            os.close(descriptor)
+        ended = perf_counter_ns()
+        times.add("open", opened - began)
+        times.add("close", ended - read)
+        if got < 0:
+            raise OSError(problem, os.strerror(problem), path)
+        if got < buffer.size:
+            raise OSError(f"short read: {got} of {buffer.size} bytes")
+        return ended - began
+
+    def _opened(self, path: str, flags: int) -> int:
+        descriptor: int = self._open(os.fsencode(path), flags, _MODE)
+        if descriptor < 0:
+            problem = ctypes.get_errno()
+            raise OSError(problem, os.strerror(problem), path)
+        return descriptor
+
+
+def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer, times: CallTimes) -> int:
+    """Write, close, rename, and the clock after it; a temporary file that could not be filled is removed."""
+    try:
+        try:
+            written = os.write(descriptor, buffer.view)
+            full = perf_counter_ns()
+        finally:
+            os.close(descriptor)
+        closed = perf_counter_ns()
+        if written < buffer.size:
+            raise OSError(f"short write: {written} of {buffer.size} bytes")
+        os.rename(temporary, path)  # noqa: PTH104
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        raise
+    ended = perf_counter_ns()
+    times.add("close", closed - full)
+    times.add("rename", ended - closed)
+    return ended
+
+
+def _suffix() -> str:
+    return f"_{random.getrandbits(63)}.tmp"

@@ -1,0 +1,218 @@
+"""The replay driver: does on a directory what vLLM's file system tier does, measured and judged like every point."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from kvbench import environment
+from kvbench.checks import judge
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.calls import Buffer, CallTimes
+from kvbench.drivers.replay.flow import Flow, Round, Worker, fill, flow_of, prepare, release_of
+from kvbench.errors import Interrupted, MeasurementError
+from kvbench.histogram import Histogram, bin_of
+from kvbench.latency import latency_of
+from kvbench.plan import Point
+from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.results import Calls, Conditions, Observation, Status, write_atomically
+from kvbench.tiers.extents import unwritten_bytes
+from kvbench.tiers.pagecache import cached_fraction, drop_cached
+from kvbench.units import format_bandwidth
+
+EVIDENCE_NAME = "replay.json"
+
+_LAYOUT_THREADS = 16
+
+
+class ReplayProgram:
+    """The replay driver as a Program: a part of kvbench."""
+
+    @property
+    def version(self) -> None:
+        """It has none of its own."""
+
+    def driver(self, on_rate: OnRate) -> ReplayDriver:
+        """A driver without any data yet."""
+        return ReplayDriver(on_rate)
+
+
+class ReplayDriver:
+    """A Driver that stores and loads block files with the calls of the engine's release."""
+
+    def __init__(self, on_rate: OnRate, flow: Flow | None = None) -> None:
+        """Start without data; ``lay_out`` writes it. The flow is that of the release unless another is given."""
+        self._on_rate, self._given = on_rate, flow
+        # Block files and their bytes that were never written, by work space and block size.
+        self._blocks: dict[tuple[str, int], Blocks] = {}
+        self._unwritten: dict[tuple[str, int], int | None] = {}
+
+    def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
+        """Write NAME.txt: what will be done, in words. The plan has seen to it that there are enough blocks."""
+        release = release_of(site.settings.engine_version)
+        lines = [
+            f"; replay of the file system tier of vLLM {release.version}: {flow_of(release).described}",
+            *(f"{p.id}: {p.mix}, {p.numjobs} threads, {p.io_bytes} bytes" for p in points),
+        ]
+        (folder / f"{name}.txt").write_text(comments + "\n".join(lines) + "\n")
+
+    def lay_out(self, site: Site, folder: Path) -> None:
+        """Write the block files of every size as the engine writes them; MeasurementError when that fails."""
+        flow, times = self._flow(site), []
+        for size in site.settings.block_sizes:
+            blocks = Blocks(site.space.path, size, site.settings.blocks_of(size))
+            workers = _workers(flow, min(_LAYOUT_THREADS, blocks.capacity), size)
+            began = time.monotonic()
+
+            def tick(blocks: Blocks = blocks, began: float = began) -> None:
+                self._on_rate(format_bandwidth(len(blocks.live) * blocks.io_bytes / (time.monotonic() - began)))
+
+            fill(blocks, blocks.first_names(), workers, tick)
+            times += [worker.times for worker in workers]
+            key = site.space.token, size
+            self._blocks[key] = blocks
+            blocks.sync()
+            self._unwritten[key] = unwritten_bytes([Path(path) for path in blocks.live])
+        _keep_evidence(folder, site, flow, _calls_of(_histograms(times), times), {"threads": _LAYOUT_THREADS})
+
+    def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """Load and store blocks for ``runtime_s`` seconds with ``numjobs`` threads in flight."""
+        blocks = self._blocks.get((site.space.token, point.io_bytes))
+        if blocks is None:
+            return Observation(unmeasured(point, "failed", "the block files were not laid out"), {})
+        flow = self._flow(site)
+        workers = _workers(flow, point.numjobs, point.io_bytes)
+        round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread)
+        unwritten = self._unwritten[site.space.token, point.io_bytes]
+        try:
+            prepare(blocks, point.mix, workers, self._pause)
+            measured = _Measured(point, site, folder, runtime_s, round_, unwritten)
+        except MeasurementError as error:
+            return Observation(unmeasured(point, "failed", str(error)), {})
+        except Interrupted as error:
+            partial = unmeasured(point, "interrupted", "stopped before it started")
+            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+        try:
+            round_.run(runtime_s, lambda: self._on_rate(measured.tick()), self._pause)
+        except MeasurementError as error:
+            return Observation(unmeasured(point, "failed", str(error)), {})
+        except Interrupted as error:
+            raise RoundInterrupted(str(error), measured.observation(interrupted=True)) from None
+        return measured.observation()
+
+    def _flow(self, site: Site) -> Flow:
+        return self._given or flow_of(release_of(site.settings.engine_version))
+
+    def _pause(self) -> None:
+        self._on_rate("making room")
+
+
+class _Measured:
+    """One round from its start: the counters of then, the ticks, and the observation at the end."""
+
+    def __init__(
+        self, point: Point, site: Site, folder: Path, runtime_s: int, round_: Round, unwritten: int | None
+    ) -> None:
+        self.point, self.site, self.folder, self.runtime_s, self.round = point, site, folder, runtime_s, round_
+        self.unwritten = unwritten
+        self.dataset_bytes = (round_.blocks.kept(point.mix) or round_.blocks.capacity) * point.io_bytes
+        # Asking about every file would take longer than the round: a sample answers for all.
+        self.cache_drop = None if point.mix == "write" else drop_cached(round_.blocks.sample())
+        self.before, self.host = surroundings.before_round(site.tier), environment.HostWatch()
+        self._began = time.monotonic()
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def tick(self) -> str:
+        self.host.sample()
+        return format_bandwidth(total_bytes(self._recorders()) / max(self.elapsed(), 1e-3))
+
+    def observation(self, *, interrupted: bool = False) -> Observation:
+        recorders, failures = self._recorders(), self.round.failures
+        seconds = self.round.seconds
+        write_atomically(
+            self.folder / SERIES_NAME, json.dumps(series_of(recorders, seconds, self.host.by_second())) + "\n"
+        )
+        times = [self.round.lookups, *(worker.times for worker in self.round.workers)]
+        histograms = _histograms(times)
+        metadata = _calls_of(histograms, times)
+        more = {"threads": len(recorders), "pauses": self.round.pauses, "failures": list(failures)}
+        _keep_evidence(self.folder, self.site, self.round.flow, metadata, more)
+        reason = failures[0] if failures else None if histograms_of(recorders) else "no operation ended"
+        status: Status = "failed" if reason else "ok"
+        if interrupted:
+            status, reason = "interrupted", "stopped before its time"
+        measured = replace(
+            unmeasured(self.point, status, reason),
+            runtime_s=seconds,
+            latency_source="lat",
+            read=direction_of(recorders, "read", seconds),
+            write=direction_of(recorders, "write", seconds),
+            conditions=self._conditions(len(failures)),
+            metadata=metadata,
+        )
+        return Observation(judge(measured), {**histograms_of(recorders), **histograms})
+
+    def _recorders(self) -> list[Recorder]:
+        return [worker.recorder for worker in self.round.workers]
+
+    def _conditions(self, failed: int) -> Conditions:
+        return replace(
+            surroundings.conditions_since(self.before, self.site.tier),
+            ioengine=f"calls of vLLM {release_of(self.site.settings.engine_version).version}",
+            direct=True,
+            iodepth=1,
+            rwmixread=self.site.settings.rwmixread if self.point.mix == "mixed" else None,
+            requested_runtime_s=float(self.runtime_s),
+            dataset_bytes=self.dataset_bytes,
+            cached_fraction=cached_fraction([path for path in self.round.blocks.sample() if path.exists()]),
+            failed_ios=failed,
+            access="random",
+            unwritten_bytes=self.unwritten,
+            cache_drop=self.cache_drop,
+        )
+
+
+def _workers(flow: Flow, threads: int, size: int) -> list[Worker]:
+    return [Worker(flow.calls(), Buffer(size)) for _ in range(threads)]
+
+
+def _histograms(times: Sequence[CallTimes]) -> dict[str, Histogram]:
+    """Durations of the calls that move no data, by kind."""
+    counts: dict[str, Counter[int]] = {}
+    for part in times:
+        for kind, durations in part.kinds.items():
+            counts.setdefault(kind, Counter()).update(map(bin_of, durations))
+    return {kind: Histogram.from_counts(found) for kind, found in counts.items()}
+
+
+def _calls_of(histograms: dict[str, Histogram], times: Sequence[CallTimes]) -> dict[str, Calls]:
+    found = {}
+    for kind, histogram in histograms.items():
+        durations = [part.kinds[kind] for part in times if kind in part.kinds]
+        latency = latency_of(
+            [histogram],
+            mean_ns=sum(map(sum, durations)) / histogram.samples,
+            min_ns=min(map(min, durations)),
+            max_ns=max(map(max, durations)),
+        )
+        found[kind] = Calls(histogram.samples, latency)
+    return found
+
+
+def _keep_evidence(
+    folder: Path, site: Site, flow: Flow, metadata: Mapping[str, Calls], more: Mapping[str, object]
+) -> None:
+    said = {
+        "engine": f"vLLM {release_of(site.settings.engine_version).version}",
+        "flow": flow.described,
+        **more,
+        "calls": {kind: asdict(calls) for kind, calls in metadata.items()},
+    }
+    write_atomically(folder / EVIDENCE_NAME, json.dumps(said, indent=1) + "\n")

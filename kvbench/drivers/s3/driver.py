@@ -1,0 +1,202 @@
+"""The s3 driver: objects laid out, proven to exist, and requested by as many threads as a point has jobs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kvbench import environment
+from kvbench.checks import judge
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
+from kvbench.drivers.s3.layout import write_objects
+from kvbench.drivers.s3.load import Ended, Load
+from kvbench.drivers.s3.objects import Objects, objects_for
+from kvbench.errors import Interrupted, MeasurementError, TierError
+from kvbench.plan import Point
+from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.results import Observation, Status, write_atomically
+from kvbench.tiers.bucket import BucketSpace, BucketTier
+from kvbench.units import format_bandwidth
+
+EVIDENCE_NAME = "requests.json"
+
+
+@dataclass(frozen=True, slots=True)
+class S3Program:
+    """The S3 client as a Program."""
+
+    version: str
+
+    @classmethod
+    def find(cls) -> S3Program:
+        """The installed client; ToolError with what to install."""
+        return cls(require_installed())
+
+    def driver(self, on_rate: OnRate) -> S3Driver:
+        """A driver with no objects yet."""
+        return S3Driver(self.version, on_rate)
+
+
+@dataclass(slots=True)
+class _Laid:
+    """The data set of one work space: its client and the objects by block size."""
+
+    client: Client
+    objects: dict[int, Objects]
+    rounds: int = 0
+
+
+@dataclass(slots=True)
+class _Round:
+    """What a round needs to become an observation."""
+
+    point: Point
+    site: Site
+    runtime_s: int
+    folder: Path
+    objects: Objects
+    recorders: Sequence[Recorder]
+    before: surroundings.Before
+    host: environment.HostWatch = field(default_factory=environment.HostWatch)
+
+
+class S3Driver:
+    """A Driver that makes whole-object requests; ``on_rate`` gets its rate about twice a second."""
+
+    def __init__(self, version: str, on_rate: OnRate) -> None:
+        """Start without objects; ``lay_out`` writes them."""
+        self._version, self._on_rate = version, on_rate
+        # By tier: whether any of its points reads, so that a run that only writes lays nothing out.
+        self._reads: dict[str, bool] = {}
+        self._laid: dict[str, _Laid] = {}
+
+    def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
+        """TierError when the tier is no bucket or has no credentials; writes down which objects there will be."""
+        tier, _ = _bucket_of(site)
+        if site.settings.published or site.settings.access == "sequential":
+            raise TierError(
+                "objects have no order and the study's file options do not fit them: leave out --published "
+                "and --access sequential for an S3 tier."
+            )
+        Client(tier)
+        self._reads[tier.name] = any(point.mix != "write" for point in points)
+        lines = []
+        for size in site.settings.block_sizes:
+            count = site.settings.blocks_of(size)
+            lines.append(f"{count - count // 4} objects of {size} bytes to read, {count // 4} to write in turn\n")
+        write_atomically(folder / f"{name}.txt", comments + "".join(lines))
+
+    def lay_out(self, site: Site, folder: Path) -> None:
+        """Write the objects that are to be read, every one with content of its own, and prove them."""
+        tier, space = _bucket_of(site)
+        sizes = site.settings.block_sizes
+        laid = _Laid(
+            Client(tier), {size: objects_for(space.prefix, size, site.settings.blocks_of(size)) for size in sizes}
+        )
+        if self._reads.get(tier.name, True):
+            began = time.monotonic()
+            repeated = write_objects(laid.client, space, list(laid.objects.values()), self._on_rate)
+            written = sum(len(objects.reads) for objects in laid.objects.values())
+            evidence = {"objects": written, "seconds": time.monotonic() - began, "repeated_requests": repeated}
+            write_atomically(folder / EVIDENCE_NAME, json.dumps(evidence, indent=1) + "\n")
+            for objects in laid.objects.values():
+                _require_objects(space, objects)
+        self._laid[space.token] = laid
+
+    def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
+        """Make requests for ``runtime_s`` seconds, after every object that is read was listed with its size."""
+        _, space = _bucket_of(site)
+        laid = self._laid[space.token]
+        objects = laid.objects[point.io_bytes]
+        try:
+            if point.mix != "write":
+                _require_objects(space, objects)
+        except (MeasurementError, TierError) as error:
+            return Observation(unmeasured(point, "failed", str(error)), {})
+        except Interrupted as error:
+            partial = unmeasured(point, "interrupted", "stopped before its first request")
+            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+        space.keys.update(objects.slots)
+        laid.rounds += 1
+        recorders = [Recorder() for _ in range(point.numjobs)]
+        load = Load(laid.client, objects, recorders, _read_percent(point, site), seed=laid.rounds)
+        this = _Round(point, site, runtime_s, folder, objects, recorders, surroundings.before_round(site.tier))
+        try:
+            ended = load.run(runtime_s, lambda seconds: self._tick(this, seconds))
+        except Interrupted as error:
+            ended = load.settle()
+            if ended.unsettled:
+                space.unsettled.append(point.id)
+            raise RoundInterrupted(str(error), self._observation(this, ended, interrupted=True)) from None
+        return self._observation(this, ended)
+
+    def _tick(self, this: _Round, seconds: float) -> None:
+        this.host.sample()
+        self._on_rate(format_bandwidth(total_bytes(this.recorders) / seconds))
+
+    def _observation(self, this: _Round, ended: Ended, *, interrupted: bool = False) -> Observation:
+        self._keep_evidence(this, ended)
+        point = this.point
+        reads, writes = (direction_of(this.recorders, way, ended.seconds) for way in ("read", "write"))
+        failure = ended.failure or (None if reads or writes or interrupted else "no request succeeded")
+        status: Status = "interrupted" if interrupted else "failed" if failure else "ok"
+        measured = replace(
+            unmeasured(point, status, "stopped before its time" if interrupted else failure),
+            runtime_s=ended.seconds,
+            latency_source="lat",
+            read=reads,
+            write=writes,
+            conditions=replace(
+                surroundings.conditions_since(this.before, this.site.tier),
+                ioengine=f"obstore {self._version}",
+                rwmixread=this.site.settings.rwmixread if point.mix == "mixed" else None,
+                requested_runtime_s=float(this.runtime_s),
+                dataset_bytes=len(this.objects.slots if point.mix == "write" else this.objects.reads) * point.io_bytes,
+                failed_ios=sum(len(recorder.failures) for recorder in this.recorders),
+                access="random",
+                objects_written=True if reads else None,
+            ),
+        )
+        return Observation(judge(measured), histograms_of(this.recorders))
+
+    def _keep_evidence(self, this: _Round, ended: Ended) -> None:
+        failures = Counter(text for recorder in this.recorders for text in recorder.failures)
+        evidence = {
+            "client": f"obstore {self._version}",
+            "objects_to_read": len(this.objects.reads),
+            "objects_to_write": len(this.objects.slots),
+            "requests_in_flight": len(this.recorders),
+            "timeout_s": TIMEOUT_S,
+            "retries": 0,
+            "failed_requests": dict(failures),
+            "given_up": ended.failure,
+        }
+        write_atomically(this.folder / EVIDENCE_NAME, json.dumps(evidence, indent=1) + "\n")
+        series = series_of(this.recorders, ended.seconds, this.host.by_second())
+        write_atomically(this.folder / SERIES_NAME, json.dumps(series) + "\n")
+
+
+def _bucket_of(site: Site) -> tuple[BucketTier, BucketSpace]:
+    if not isinstance(site.tier, BucketTier) or not isinstance(site.space, BucketSpace):
+        raise TierError(f"--driver s3 measures s3://bucket/prefix, not {site.tier.name}; leave --driver out.")
+    return site.tier, site.space
+
+
+def _read_percent(point: Point, site: Site) -> int:
+    return {"read": 100, "write": 0, "mixed": site.settings.rwmixread}[point.mix]
+
+
+def _require_objects(space: BucketSpace, objects: Objects) -> None:
+    """MeasurementError unless every object that will be read exists with its size: a LIST below our own prefix."""
+    found = space.requests.sizes(objects.read_prefix)
+    missing = [key for key in objects.reads if found.get(key) != objects.io_bytes]
+    if missing:
+        raise MeasurementError(
+            f"{len(missing)} of {len(objects.reads)} objects of the data set are gone or have another size; look for a "
+            "lifecycle rule or somebody who deletes, and measure again."
+        )

@@ -1,0 +1,51 @@
+"""What a round ran among, the same for every driver: the tier's counters, this host's load, memory and CPU steal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvbench import environment
+from kvbench.results import Conditions
+from kvbench.tiers.device import counted_device
+from kvbench.tiers.mounts import DeviceCounters, backing_of, device_counters
+from kvbench.tiers.target import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Counters read when a round starts."""
+
+    cpu: environment.CpuTimes | None
+    device: DeviceCounters | None
+
+
+def before_round(tier: Tier) -> Before:
+    """The counters of now."""
+    return Before(environment.cpu_times(), _counters(tier))
+
+
+def conditions_since(before: Before, tier: Tier) -> Conditions:
+    """The conditions that this host and the tier's mount tell about a round that ends now; the rest is the driver's."""
+    device = _since(before.device, _counters(tier))
+    mount = tier.mount
+    below = backing_of(mount) if mount else None
+    return Conditions(
+        memory_bytes=environment.memory_bytes(),
+        filesystem=mount.filesystem if mount else None,
+        backing_filesystem=below.filesystem if below else None,
+        device_read_bytes=device.read_bytes if device else None,
+        device_written_bytes=device.written_bytes if device else None,
+        load_1m=environment.load_1m(),
+        cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
+    )
+
+
+def _counters(tier: Tier) -> DeviceCounters | None:
+    numbers = counted_device(tier.mount)
+    return device_counters(numbers) if numbers else None
+
+
+def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> DeviceCounters | None:
+    if before is None or after is None:
+        return None
+    return DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)

@@ -1,0 +1,225 @@
+"""A bucket as a tier: everything below a prefix of this run's own, which a marker object names, removed at the end.
+
+A run works below ``<prefix>/kvbench-<token>/`` and writes down every key before it writes the object. At the end it
+deletes these keys, and looks below that prefix for nothing to be left. After SIGKILL nobody does: ``clean_bucket``
+removes the prefixes whose marker names a process that is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from kvbench.errors import Interrupted, KvbenchError, MeasurementError, TierError
+from kvbench.tiers import endpoint as endpoints
+from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, WORK_PREFIX, Workspace, is_this_machine, this_machine
+from kvbench.tiers.endpoint import Endpoint
+from kvbench.tiers.mounts import Mount
+from kvbench.tiers.s3_requests import Requests
+
+SCHEME = "s3://"
+MARKER_NAME = ".owner.json"
+
+_OURS = re.compile(rf"{WORK_PREFIX}[0-9a-f]{{16}}/")
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSpace(Workspace):
+    """This run's own prefix: every key that may exist below it, and whether a request may still be under way."""
+
+    prefix: str
+    requests: Requests
+    keys: set[str] = field(default_factory=set)
+    unsettled: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketTier:
+    """A bucket and a prefix ('' or one that ends in a slash) at the endpoint of the AWS settings."""
+
+    name: str
+    bucket: str
+    prefix: str
+    endpoint: Endpoint
+
+    @property
+    def mount(self) -> Mount | None:
+        """A bucket is not mounted."""
+        return None
+
+    @property
+    def driver(self) -> str:
+        """The only driver that measures a bucket."""
+        return "s3"
+
+    def facts(self) -> dict[str, str | int | None]:
+        """Where the requests go and how; no key is part of it."""
+        signed = "left out (UNSIGNED-PAYLOAD)" if self.endpoint.encrypted else "SHA-256, inside the latency of a write"
+        return {
+            "path": f"{SCHEME}{self.bucket}/{self.prefix}",
+            "filesystem": "none: S3 objects",
+            "client": f"obstore {_version('obstore')}",
+            "endpoint": self.endpoint.url,
+            "region": self.endpoint.region,
+            "addressing": "virtual-hosted" if self.endpoint.virtual_hosted else "path",
+            "payload_signature": signed,
+        }
+
+    def default_dataset_bytes(self) -> int:
+        """4 GiB: S3 does not say how much room there is."""
+        return DEFAULT_DATASET_BYTES
+
+    def require_space(self, dataset_bytes: int) -> None:
+        """S3 does not say how much room there is; a quota shows when the data is written."""
+
+    def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
+        """No cache of this host takes part in an S3 request."""
+
+    def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
+        """A fresh prefix with its marker; needs the rights to list, write and delete, so it shows that they exist."""
+        return _workspace(self, run_dir)
+
+
+def claims(target: str) -> bool:
+    """Whether ``target`` means a bucket."""
+    return target.startswith(SCHEME)
+
+
+def inspect(name: str, target: str) -> BucketTier:
+    """``s3://bucket/prefix`` as a tier; TierError for a bad name or endpoint. Nothing is requested."""
+    bucket, _, prefix = target.removeprefix(SCHEME).partition("/")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}", bucket):
+        raise TierError(f"{target} names no bucket; write it like s3://bucket/prefix.")
+    prefix = prefix.strip("/")
+    if not re.fullmatch(r"[A-Za-z0-9!_.*'()/=+-]*", prefix) or "//" in prefix or {".", ".."} & set(prefix.split("/")):
+        raise TierError(f"the prefix of {target} has characters that S3 clients disagree on; use letters and digits.")
+    found = endpoints.from_environment(os.environ, Path.home())
+    return BucketTier(name, bucket, f"{prefix}/" if prefix else "", found)
+
+
+def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) -> list[str]:
+    """Remove what dead runs left below ``s3://bucket/prefix``; the URLs of what was (or would be) removed.
+
+    Only prefixes whose marker says that a process of this host, now dead, made them; with ``older_than_s`` also those
+    of any other host that are older: a pod that is gone cannot be asked. TierError when the bucket cannot be used.
+    """
+    tier = inspect("clean", target)
+    requests = Requests(tier.endpoint, tier.bucket)
+    try:
+        found = [prefix for prefix in _own_prefixes(requests, tier) if _is_abandoned(requests, prefix, older_than_s)]
+        for prefix in () if dry_run else found:
+            _empty(requests, prefix)
+    finally:
+        requests.close()
+    return [f"{SCHEME}{tier.bucket}/{prefix}" for prefix in found]
+
+
+def _own_prefixes(requests: Requests, tier: BucketTier) -> list[str]:
+    """Prefixes that have the form of ours; whose they are their markers say."""
+    listed = requests.children(tier.prefix + WORK_PREFIX)
+    return [prefix for prefix in listed if _OURS.fullmatch(prefix.removeprefix(tier.prefix))]
+
+
+@contextmanager
+def _workspace(tier: BucketTier, run_dir: Path) -> Iterator[Workspace]:
+    requests = Requests(tier.endpoint, tier.bucket)
+    token = secrets.token_hex(8)
+    prefix = f"{tier.prefix}{WORK_PREFIX}{token}/"
+    requests.sizes(prefix)
+    if requests.keeps_versions():
+        raise TierError(
+            f"the bucket {tier.bucket} keeps old versions, so the data set would stay after it is deleted; "
+            "name a bucket without versioning."
+        )
+    space = BucketSpace(run_dir, token, prefix, requests)
+    marker = {**this_machine(), "pid": os.getpid(), "token": token, "created": datetime.now(UTC).isoformat()}
+    try:
+        requests.put(prefix + MARKER_NAME, json.dumps(marker).encode())
+        yield space
+    except KvbenchError as error:
+        said = _remove(space)
+        if said:
+            error.args = (f"{error} {said}",)
+        raise
+    except BaseException:
+        _remove(space)
+        raise
+    else:
+        said = _remove(space)
+        if said:
+            raise MeasurementError(said)
+
+
+def _remove(space: BucketSpace) -> str | None:
+    """Delete every key that was written down and see that nothing is left; what to say when something is."""
+    try:
+        return _try_to_remove(space)
+    except Interrupted:
+        # Signals are ignored by now: finish, then end.
+        _try_to_remove(space)
+        raise
+
+
+def _try_to_remove(space: BucketSpace) -> str | None:
+    left = (
+        f"What this run wrote below {space.prefix} in the bucket {space.requests.bucket} could not be removed"
+        "{}; run 'kvbench clean' with the same --tier when the service works again."
+    )
+    requests = space.requests
+    try:
+        if space.unsettled:
+            requests = Requests(requests.endpoint, requests.bucket, tries=1)
+        requests.delete(sorted(space.keys))
+        if space.unsettled:
+            return left.format(" for certain, because a request is still under way")
+        _empty(requests, space.prefix)
+    except Interrupted:
+        raise
+    except KvbenchError:
+        return left.format("")
+    finally:
+        requests.close()
+    return None
+
+
+def _empty(requests: Requests, prefix: str) -> None:
+    """Delete everything below one of our own prefixes; the marker goes last, so that a second try finds it."""
+    marker = prefix + MARKER_NAME
+    requests.delete([key for key in requests.sizes(prefix) if key != marker])
+    requests.delete([marker])
+
+
+def _is_abandoned(requests: Requests, prefix: str, older_than_s: float | None) -> bool:
+    try:
+        owner = json.loads(requests.get(prefix + MARKER_NAME))
+        if not prefix.endswith(f"{WORK_PREFIX}{owner['token']}/"):
+            return False
+        if is_this_machine(owner):
+            return not _lives(int(owner["pid"]))
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(owner["created"])).total_seconds()
+        return older_than_s is not None and age_s > older_than_s
+    except (TierError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _lives(process: int) -> bool:
+    """Whether the process is at work; one that nobody waited for stays in /proc as a zombie (proc(5), state Z)."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(not installed)"
