@@ -63,18 +63,21 @@ def run(
     progress: Progress | None = None,
     decided: Decided | None = None,
     allow_destroy: Sequence[str] = (),
+    *,
+    yes: bool = False,
 ) -> RunResult:
     """The run with every point of ``measurement`` that ``result`` does not hold as ok yet; saved after each point.
 
     Raises TierError before anything is measured when a tier cannot be used, and Interrupted on SIGINT, SIGTERM or
     SIGHUP after the point at hand is stopped and saved. A point that fails is saved with its reason; the run goes on.
     ``programs`` holds the driver of every point by name. ``decided`` may end a point early (see StopRule).
-    ``allow_destroy`` names the block devices that may be written.
+    ``allow_destroy`` names the block devices that may be written; ``yes`` allows an S3 endpoint that may cost money.
     """
     progress = progress or Silent()
     with interruptible(lambda: "what finished is saved, continue with --resume."):
         tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         _require_consent(measurement, tiers, allow_destroy)
+        target.require_nearby(tiers.values(), yes=yes)
         limits = {plan.name: limit_of(tiers[plan.name].mount, plan.limit_bytes_per_s) for plan in measurement.tiers}
         result = replace(
             result, tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()}

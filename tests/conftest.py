@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class Outcome:
     out: str
     err: str
 
-    def json(self) -> dict[str, object]:
+    def json(self) -> dict[str, Any]:
         """The one JSON object on stdout."""
         value = json.loads(self.out)
         assert isinstance(value, dict)

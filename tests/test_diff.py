@@ -87,7 +87,7 @@ def test_the_command_prints_ratio_interval_and_word(kvbench: Kvbench, tmp_path: 
     assert "faster" in outcome.out
     data = kvbench("diff", a, b, "--json").json()
     assert data["environment"] == []
-    first = data["differences"][0]  # type: ignore[index]
+    first = data["differences"][0]
     assert (first["metric"], first["outcome"]) == ("bandwidth", "faster")
     assert first["low"] < first["ratio"] < first["high"]
 

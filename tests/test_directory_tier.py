@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,6 +157,16 @@ def test_what_a_dead_kvbench_left_is_removed_and_nothing_else(tier: Path) -> Non
 
     assert directory.remove_leftovers(tier) == [dead]
     assert sorted(tier.iterdir()) == sorted([living, elsewhere, namespace, unmarked, damaged])
+
+
+def test_a_zombie_does_not_keep_its_directory(tier: Path) -> None:
+    with subprocess.Popen(["true"]) as child:
+        stat, deadline = Path(f"/proc/{child.pid}/stat"), time.monotonic() + 60
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        left = marked(tier / "kvbench-zombie", pid=child.pid)
+        assert directory.remove_leftovers(tier) == [left]
 
 
 def test_default_data_set_is_4_gib_or_a_quarter_of_the_free_space() -> None:

@@ -20,7 +20,7 @@ Kvbench = Callable[..., Outcome]
 
 def examined(outcome: Outcome) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The only tier of ``doctor --json``, and its findings by name."""
-    tiers: list[dict[str, Any]] = outcome.json()["tiers"]  # type: ignore[assignment]
+    tiers: list[dict[str, Any]] = outcome.json()["tiers"]
     (tier,) = tiers
     return tier, {finding["check"]: finding for finding in tier["findings"]}
 
@@ -39,7 +39,7 @@ def test_a_directory_is_named_tried_out_and_left_as_it_was(kvbench: Kvbench, fak
 
 def test_the_host_is_always_examined(kvbench: Kvbench, fake_fio: FakeFio) -> None:
     outcome = kvbench("doctor", "--json")
-    host: list[dict[str, Any]] = outcome.json()["host"]  # type: ignore[assignment]
+    host: list[dict[str, Any]] = outcome.json()["host"]
     assert [finding["check"] for finding in host] == ["fio", "libaio slots", "io_uring", "cache drop", "memory"]
     assert host[0]["observed"] == "fio-3.33"
     assert outcome.json()["tiers"] == []
@@ -49,7 +49,7 @@ def test_every_problem_and_note_has_a_next_step(kvbench: Kvbench, fake_fio: Fake
     fake_fio.on("doctor", errno.EINVAL)
     outcome = kvbench("doctor", "--tier", tier, "--tier", "x=/nowhere", "--tier", "n=/dev/null", "--json")
     assert outcome.code == 2
-    tiers: list[dict[str, Any]] = outcome.json()["tiers"]  # type: ignore[assignment]
+    tiers: list[dict[str, Any]] = outcome.json()["tiers"]
     unhappy = [item for one in tiers for item in one["findings"] if item["status"] != "ok"]
     assert {"fio libaio", "tier"} <= {item["check"] for item in unhappy}
     assert all(item["next_step"] for item in unhappy)

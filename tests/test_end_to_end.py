@@ -130,7 +130,7 @@ def test_the_decision_follows_offline_from_the_run_directory(
     outcome = kvbench("crossover", measured[1], "--ttft-csv", PREFILL, "--json")
 
     assert outcome.code == 0
-    by_model = {result["model"]: result for result in outcome.json()["results"]}  # type: ignore[attr-defined]
+    by_model = {result["model"]: result for result in outcome.json()["results"]}
     assert set(by_model) == {"openai/gpt-oss-120b", "Qwen/Qwen3-8B", "meta-llama/Llama-3.1-70B"}
     decided = by_model["openai/gpt-oss-120b"]
     assert decided["point"] == "disk-1179648-mixed-j16"
@@ -148,7 +148,7 @@ def test_an_imported_result_equals_the_measured_one(
     outcome = kvbench("import", f"disk={run / wanted['source']}", "-o", tmp_path / "imported", "--json")
 
     assert outcome.code == 0, outcome.err
-    imported: list[dict[str, Any]] = outcome.json()["points"]  # type: ignore[assignment]
+    imported: list[dict[str, Any]] = outcome.json()["points"]
     (point,) = imported
     for key in ("io_bytes", "mix", "numjobs", "runtime_s", "latency_source", "read", "write"):
         assert point[key] == wanted[key]

@@ -395,7 +395,7 @@ def test_the_command_writes_every_view(kvbench: Run, tmp_path: Path) -> None:
     as_json = kvbench("report", run.path, "--ttft-csv", SHIPPED_CSV, "--json")
     assert as_json.json() == json.loads((run.path / "report.json").read_text(encoding="utf-8"))
     for path in (run.path / "report-tables").glob("*.json"):
-        assert json.loads(path.read_text(encoding="utf-8")) == as_json.json()["tables"][path.stem]  # type: ignore[index]
+        assert json.loads(path.read_text(encoding="utf-8")) == as_json.json()["tables"][path.stem]
 
 
 def test_the_command_refuses_what_it_cannot_write(kvbench: Run, tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_bad_rows_are_counted_when_allowed(kvbench: Run, tmp_path: Path) -> None
     assert kvbench("report", run.path, "--ttft-csv", path).code == 2
     done = kvbench("report", run.path, "--ttft-csv", path, "--skip-bad-rows", "--json")
     assert done.code == 0
-    rows = done.json()["tables"]["provenance"]["rows"]  # type: ignore[index]
+    rows = done.json()["tables"]["provenance"]["rows"]
     assert ("rows skipped", 1) in [(row["item"]["value"], row["value"]["value"]) for row in rows]
 
 

@@ -74,6 +74,7 @@ def test_the_result_holds_what_the_contract_promises(
             "parallelism_per_request": 16,
             "windowed_units": 0,
             "window_units": 0,
+            "threads": None,
         }
     ]
     point = next(point for point in saved["points"] if point["id"] == "fast-2359296-mixed-j2")
@@ -111,7 +112,7 @@ def test_models_with_the_same_io_size_share_a_point(
     options = ("--model", "qwen3-8b", "--model", "Qwen/Qwen3-VL-8B-Instruct", "--mix", "read", "--numjobs", "1")
     result = kvbench("fio", "--tier", tier, *options, "--dataset", "16MiB", "-o", tmp_path / "run", "--json").json()
 
-    assert [use["model"] for use in result["uses"]] == ["Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct"]  # type: ignore[attr-defined]
+    assert [use["model"] for use in result["uses"]] == ["Qwen/Qwen3-8B", "Qwen/Qwen3-VL-8B-Instruct"]
     assert fake_fio.runs() == ["layout", "tier-2359296-read-j1"]
 
 

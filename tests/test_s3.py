@@ -18,11 +18,11 @@ from typing import Any
 import botocore.auth
 import pytest
 
-from kvbench.drivers.s3 import client
+from kvbench.drivers.s3 import client, load
 from kvbench.tiers import bucket, endpoint
 from kvbench.tiers.directory import this_machine
 from kvbench.tiers.s3_requests import Requests
-from tests.conftest import Outcome
+from tests.conftest import ROOT, Outcome
 from tests.lab.state import S3Server
 from tests.s3_servers import Fault, Proxy, Request, nanio_server, new_bucket
 
@@ -70,6 +70,22 @@ def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 def requests(server: S3Server) -> Requests:
     """Requests to the server itself, with the keys of the environment."""
     return Requests(endpoint.Endpoint(server.endpoint, "us-east-1", has_keys=True), server.bucket)
+
+
+def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of a tenth, where how long they are is not what is tested."""
+    monkeypatch.setattr(client, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(load, "_LONGEST_PAUSE_S", 0.03)
+
+
+# What the program does as a child process with shorter waits.
+SHORT_WAITS = """
+import sys
+from kvbench.cli import main
+from kvbench.tiers import s3_requests
+s3_requests._READ_S = 1
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def objects(server: S3Server) -> dict[str, int]:
@@ -259,7 +275,7 @@ def test_a_service_that_fails_for_good_fails_the_point(
     fault: Fault,
     said: str,
 ) -> None:
-    monkeypatch.setattr(client, "TIMEOUT_S", 2.0)
+    shorten(monkeypatch)
     goes_wrong, before = measured_requests("GET"), objects(server)
     proxy.choose = lambda request: fault if goes_wrong(request) else None
     done = kvbench(*options(server, tmp_path / "run", runtime="6"))
@@ -283,6 +299,7 @@ def test_writes_fail_the_same_way(kvbench: Kvbench, server: S3Server, proxy: Pro
 def test_a_service_that_dies_leaves_what_it_cannot_delete_and_says_so(
     kvbench: Kvbench, server: S3Server, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shorten(monkeypatch)
     goes_wrong, before = measured_requests("GET"), objects(server)
 
     def die(request: Request) -> Fault | None:
@@ -315,7 +332,7 @@ def test_a_busy_service_is_counted_and_never_hidden_in_a_latency(
         return Fault("answer", 503, "SlowDown") if len(seen) % 5 == 1 else None
 
     proxy.choose = sometimes
-    done = kvbench(*options(server, tmp_path / "run", runtime="2"))
+    done = kvbench(*options(server, tmp_path / "run"))
     assert done.code == 0, done.err
     (point,) = points(tmp_path / "run")
     refused = len([number for number in range(1, len(seen) + 1) if number % 5 == 1])
@@ -439,7 +456,7 @@ def test_an_interrupted_run_leaves_the_bucket_as_it_was(
 
 
 def test_an_interruption_does_not_wait_for_an_endpoint_that_hangs(
-    start: Start, server: S3Server, proxy: Proxy, tmp_path: Path
+    server: S3Server, proxy: Proxy, tmp_path: Path
 ) -> None:
     goes_wrong, stuck = measured_requests("GET"), []
 
@@ -449,10 +466,16 @@ def test_an_interruption_does_not_wait_for_an_endpoint_that_hangs(
         return Fault("silent") if stuck else None
 
     proxy.choose = hang
-    child = start(*options(server, tmp_path / "run", runtime="60"))
-    _until(lambda: stuck)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    asked = [sys.executable, "-c", SHORT_WAITS, *options(server, tmp_path / "run", runtime="60")]
+    with subprocess.Popen(
+        asked, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as child:
+        try:
+            _until(lambda: stuck)
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=60)
+        finally:
+            child.kill()
     assert child.returncode == 130, err
     assert "could not be removed" in err
 
@@ -573,3 +596,21 @@ def test_doctor_asks_for_the_bucket(kvbench: Kvbench, server: S3Server, monkeypa
     wrong = bucket_finding(server.bucket)
     assert (wrong["status"], "the secret key is wrong" in wrong["next_step"]) == ("problem", True)
     assert objects(server) == before
+
+
+def test_a_public_endpoint_is_not_measured_without_yes(
+    kvbench: Kvbench, server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    assert kvbench(*options(server, out, mix="write")).code == 0
+    for public in ("http://192.0.2.1", "https://no-such-host.invalid"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", public)
+        for asked in (options(server, tmp_path / "other"), ["fio", "--resume", "-o", str(out)]):
+            done = kvbench(*asked)
+            assert (done.code, "repeat with --yes" in done.err) == (2, True)
+        assert not (tmp_path / "other").exists()
+        done = kvbench(*options(server, tmp_path / "other"), "--dry-run")
+        assert (done.code, "needs --yes" in done.out) == (0, True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://no-such-host.invalid")
+    done = kvbench(*options(server, tmp_path / "other"), "--yes")
+    assert (done.code, "no connection: check AWS_ENDPOINT_URL" in done.err) == (2, True)

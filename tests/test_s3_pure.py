@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kvbench.checks.data import hot_object
 from kvbench.commands.options import parse_tier
+from kvbench.drivers import unmeasured
 from kvbench.drivers.s3.load import _Content
 from kvbench.drivers.s3.objects import Shuffled, objects_for
+from kvbench.plan import Point
+from kvbench.results import Conditions, Direction
 from kvbench.tiers import endpoint
 from kvbench.tiers.bucket import inspect
 from kvbench.tiers.s3_answers import FATAL, code_in, explain
@@ -111,3 +116,19 @@ def test_a_bucket_is_called_by_its_name_and_prefix(monkeypatch: pytest.MonkeyPat
     assert (tier.bucket, tier.prefix) == ("bucket", "a/b/")
     assert inspect("t", "s3://bucket").prefix == ""
     assert inspect("t", "s3://bucket").facts()["path"] == "s3://bucket/"
+
+
+def test_a_bucket_holds_objects_in_the_words_of_the_audit() -> None:
+    read = Direction(ios=100, bytes=100 * 4096, iops=1.0, bytes_per_s=4096.0, latency_ns=None)
+    for driver, engine, word in (
+        ("s3", "obstore 0.12.1", "object"),
+        ("fio", "http", "object"),
+        ("fio", "psync", "block"),
+    ):
+        point = Point("p", "t", driver, 4096, "read", 1)
+        measured = replace(
+            unmeasured(point, "ok", None), read=read, conditions=Conditions(dataset_bytes=4096, ioengine=engine)
+        )
+        caveat = hot_object(measured)
+        assert caveat is not None
+        assert (f"1 {word} of" in caveat.message, f"many {word}s" in caveat.hint) == (True, True)

@@ -271,7 +271,7 @@ def test_crossover_answers_from_a_serving_result(kvbench: Kvbench, tmp_path: Pat
     prefill: Any = outcome.json()["prefill"]
     assert (prefill["samples"], prefill["model"], prefill["left_out"]) == (4, "openai/gpt-oss-120b", 0)
     assert prefill["source"] == "vLLM bench serve, a.json"
-    assert prefill["notes"] == [note for note in outcome.json()["notes"] if note in prefill["notes"]]  # type: ignore[attr-defined]
+    assert prefill["notes"] == [note for note in outcome.json()["notes"] if note in prefill["notes"]]
     results: Any = outcome.json()["results"]
     assert [one["request"]["kind"] for one in results] != ["unknown"]
     shown = kvbench("crossover", run, "--ttft-from", path).out

@@ -107,6 +107,10 @@ def fio(
         list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 3 when any point carries a warning.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Also measure an S3 endpoint that is not loopback or private; it may cost money."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured and write nothing.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in -o (or the newest one).")] = False,
     output: Annotated[
@@ -149,6 +153,7 @@ def fio(
             fio_layout=fio_layout,
             fidelity=fidelity,
             allow_destroy=allow_destroy or (),
+            yes=yes or dry_run,
         )
         wanted = measurement_for(request)
     elif dry_run or not resume:
@@ -177,6 +182,7 @@ def fio(
                 progress,
                 decided,
                 allow_destroy=allow_destroy or (),
+                yes=yes,
             )
     finally:
         rundir.write_summary(opened.path)
@@ -228,10 +234,12 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from kvbench import console
+    from kvbench.tiers.target import inspect, needs_yes
     from kvbench.units import format_bytes
 
+    guarded = [plan.name for plan in wanted.tiers if plan.settings.device is None and needs_yes(inspect(plan.name, plan.target))]
     if as_json:
-        console.print_json(asdict(wanted))
+        console.print_json({**asdict(wanted), "needs_yes": guarded})
         return
     seconds = 0
     for plan in wanted.tiers:
@@ -252,4 +260,6 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         ],
         right=(2, 4),
     )
+    for name in guarded:
+        typer.echo(f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money")
     typer.echo(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")

@@ -71,6 +71,8 @@ def jobs(
         access=access,
         published=published,
         fio_layout=fio_layout,
+        # Nothing is requested here.
+        yes=True,
     )
     measurement = measurement_for(request)
     plan = measurement.tiers[0]

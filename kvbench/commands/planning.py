@@ -25,7 +25,7 @@ from kvbench.plan import points_for, slug, uses_of
 from kvbench.results import Use
 from kvbench.tiers.before_read import parse_command
 from kvbench.tiers.directory import DirectoryTier
-from kvbench.tiers.target import Tier, inspect, require_consent
+from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby
 from kvbench.units import parse_size
 
 
@@ -58,6 +58,7 @@ class Request:
     engine_version: str | None = None
     gpu_arch: str = "sm90"
     allow_destroy: Sequence[str] = ()
+    yes: bool = False
 
     @property
     def chosen_connector(self) -> str:
@@ -90,6 +91,7 @@ def measurement_for(request: Request) -> Measurement:
     found = {name: inspect(name, target, request.allow_destroy) for name, target in named.items()}
     writes = any(mix != "read" for mix in mixes)
     require_consent([(tier, writes) for tier in found.values()], request.allow_destroy)
+    require_nearby(found.values(), yes=request.yes)
     lanes = [(name, driver) for name, tier in found.items() for driver in _drivers_of(tier, request)]
     _require_taken(request, lanes)
     tiers = tuple(

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kvbench.errors import Interrupted, KvbenchError, MeasurementError, TierError
 from kvbench.tiers import endpoint as endpoints
-from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, WORK_PREFIX, Workspace, is_this_machine, this_machine
+from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, WORK_PREFIX, Workspace, is_at_work, is_this_machine, this_machine
 from kvbench.tiers.endpoint import Endpoint
 from kvbench.tiers.mounts import Mount
 from kvbench.tiers.s3_requests import Requests
@@ -203,18 +203,10 @@ def _is_abandoned(requests: Requests, prefix: str, older_than_s: float | None) -
         if not prefix.endswith(f"{WORK_PREFIX}{owner['token']}/"):
             return False
         if is_this_machine(owner):
-            return not _lives(int(owner["pid"]))
+            return not is_at_work(int(owner["pid"]))
         age_s = (datetime.now(UTC) - datetime.fromisoformat(owner["created"])).total_seconds()
         return older_than_s is not None and age_s > older_than_s
     except (TierError, ValueError, KeyError, TypeError):
-        return False
-
-
-def _lives(process: int) -> bool:
-    """Whether the process is at work; one that nobody waited for stays in /proc as a zombie (proc(5), state Z)."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
         return False
 
 

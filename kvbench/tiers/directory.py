@@ -199,11 +199,19 @@ def _why_kept(path: Path, older_than_s: float | None) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         return "its marker cannot be read"
     if here:
-        living = Path(f"/proc/{process}").exists() or processes_with(token)
+        living = is_at_work(process) or processes_with(token)
         return f"process {process} is still at work" if living else None
     if older_than_s is not None and time.time() - marker.stat().st_mtime > older_than_s:
         return None
     return f"made on {owner['host']}, by a process that cannot be asked from here"
+
+
+def is_at_work(process: int) -> bool:
+    """Whether the process lives; one that nobody waited for stays in /proc as a zombie (proc(5), states Z and X)."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def is_this_machine(owner: Mapping[str, object]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kvbench import nearby
 from kvbench.errors import TierError
 
 _DEFAULT_REGION = "us-east-1"
@@ -38,6 +39,11 @@ class Endpoint:
         """The URL that a client needs for ``bucket``: the endpoint, or the bucket's own host."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl() if self.virtual_hosted else self.url
+
+    def is_nearby(self, bucket: str) -> bool:
+        """Whether requests for ``bucket`` go to a loopback or private address; not when its name has none here."""
+        parts = urlsplit(self.url_of(bucket))
+        return bool(nearby.is_nearby(parts.hostname or "", parts.port or _PORTS[parts.scheme]))
 
 
 def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:

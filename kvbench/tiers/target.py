@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 from kvbench.errors import UsageError
 from kvbench.tiers import block, bucket, device_tier, directory, memory
+from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.directory import Workspace
 from kvbench.tiers.mounts import Mount
@@ -60,6 +61,21 @@ KINDS: tuple[tuple[_Claims, _Inspect], ...] = (
 def inspect(name: str, target: str, allow_destroy: Sequence[str] = ()) -> Tier:
     """``target`` as a tier; TierError with the next step when it cannot be measured."""
     return next(look for claims, look in KINDS if claims(target))(name, target, allow_destroy)
+
+
+def require_nearby(tiers: Iterable[Tier], *, yes: bool) -> None:
+    """UsageError for a bucket behind an endpoint that is not loopback or private, unless the user said ``--yes``."""
+    for tier in tiers:
+        if not yes and needs_yes(tier):
+            raise UsageError(
+                f"the S3 endpoint of {tier.name} is not known as a loopback or private address, and requests and "
+                "traffic there may cost money; look at --dry-run, then repeat with --yes."
+            )
+
+
+def needs_yes(tier: Tier) -> bool:
+    """Whether measuring the tier needs ``--yes``: requests to it may be billed."""
+    return isinstance(tier, BucketTier) and not tier.endpoint.is_nearby(tier.bucket)
 
 
 def require_consent(tiers: Sequence[tuple[Tier, bool]], allow_destroy: Sequence[str]) -> None:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from kvbench import nearby
 from kvbench.errors import MeasurementError, UsageError
 
 Api = Literal["completions", "chat"]
 
 API_PATHS: dict[Api, str] = {"completions": "/completions", "chat": "/chat/completions"}
 _PORTS = {"http": 80, "https": 443}
-# RFC 1918, RFC 4193, link-local, and the shared space of RFC 6598 that clusters use for pods. Not Python's is_private:
-# it also holds the documentation networks, which nobody owns.
-_NEARBY = tuple(
-    map(
-        ipaddress.ip_network,
-        ("0.0.0.0/32", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "::/128",
-         "fc00::/7", "fe80::/10"),
-    )
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +69,18 @@ def parse_url(text: str) -> Endpoint:
 
 def is_nearby(endpoint: Endpoint) -> bool:
     """Whether every address of the host is loopback or private; MeasurementError when the name has no address."""
-    try:
-        found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+    found = nearby.is_nearby(endpoint.host, endpoint.port)
+    if found is None:
         raise MeasurementError(
             f"the host name {endpoint.host} has no address here; check --url and the name service."
-        ) from None
-    return all(_is_nearby(str(address[0])) for *_, address in found)
+        )
+    return found
 
 
 def needs_yes(endpoint: Endpoint) -> bool | None:
     """Whether measuring it needs ``--yes``; None when its name has no address here."""
-    try:
-        return not is_nearby(endpoint)
-    except MeasurementError:
-        return None
+    found = nearby.is_nearby(endpoint.host, endpoint.port)
+    return None if found is None else not found
 
 
 def require_nearby(endpoint: Endpoint, *, yes: bool) -> None:
@@ -113,10 +100,3 @@ def _split_path(path: str) -> tuple[str, Api | None]:
             return trimmed.removesuffix(API_PATHS[api]), api
     # A bare host means the usual place; any other path is taken as it is.
     return trimmed or "/v1", None
-
-
-def _is_nearby(text: str) -> bool:
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return address.is_loopback or any(address in network for network in _NEARBY if network.version == address.version)
