@@ -50,6 +50,7 @@ class Case:
     workers: list[list[Worker]] = field(default_factory=list)
     seconds: float = 0.0
     lookups: list[CallTimes] = field(default_factory=list)
+    alone_s: list[float] = field(default_factory=list)
 
     @property
     def use(self) -> Use:
@@ -120,6 +121,10 @@ def _measure(case: Case, blocks: Blocks, seconds: float) -> None:
     case.workers.append(workers)
     case.seconds += round_.seconds
     case.lookups.append(round_.lookups)
+    (worker,) = alone = [Worker(case.flow.calls(), Buffer(IO_BYTES))]
+    Round(blocks, case.flow, alone, "read", 100).run(1.0, lambda: None, lambda: None)
+    side = worker.recorder.sides["read"]
+    case.alone_s.append(side.total_ns / side.ios / 1e9)
 
 
 def _predicted_s(case: Case, measured_by: Case) -> float:
@@ -128,7 +133,8 @@ def _predicted_s(case: Case, measured_by: Case) -> float:
     assert read is not None
     lookups = [ns for times in measured_by.lookups for ns in times.kinds["lookup"]]
     point = unmeasured(Point("predicted", "t", "replay", IO_BYTES, "read", 1), "ok", None)
-    at = Measured(point, read, histograms_of(recorders)["read"])
+    alone_s = statistics.fmean(measured_by.alone_s)
+    at = Measured(point, read, histograms_of(recorders)["read"], alone_s)
     around = Around(lookup_s_per_unit=statistics.fmean(lookups) / 1e9)
     return float(restore_curve(case.use, at, case.concurrent, np.array([float(case.tokens)]), around).seconds[0])
 

@@ -82,7 +82,7 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
         rounds=(),
         warnings=tuple(caveats.values()),
     )
-    return Measured(point, read, histogram)
+    return Measured(point, read, histogram, low.alone_s)
 
 
 def _quantiles_between(low: Histogram, high: Histogram, share: float) -> Histogram:

@@ -292,7 +292,13 @@ class Reads:
             if point.read.iops > 0 and point.read.latency_ns is not None:
                 histogram = results.load_histogram(self.run_dir, point, "read")
                 best.setdefault((point.io_bytes, point.numjobs), Measured(point, point.read, histogram))
-        return list(best.values())
+        return [replace(item, alone_s=_alone_s(best.get((item.point.io_bytes, 1)))) for item in best.values()]
+
+
+def _alone_s(measured: Measured | None) -> float | None:
+    """Mean seconds of a read at one job."""
+    latency = None if measured is None else measured.read.latency_ns
+    return None if latency is None or latency.mean is None else latency.mean / 1e9
 
 
 def _preference(point: PointResult) -> int:

@@ -13,6 +13,7 @@ from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.plan import Point
 from kvbench.results import Use, write_atomically
+from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.target import Tier
 from kvbench.units import format_bytes
@@ -82,8 +83,10 @@ def plan_tier(
     """
     chosen = driver or tier.driver
     wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
-    sizes = tuple(sorted(set(io_bytes))) if chosen in _BLOCKWISE or layout == "file-per-block" else ()
-    if chosen in _BLOCKWISE:
+    objects = isinstance(tier, BucketTier)
+    blockwise = objects or chosen in _BLOCKWISE or layout == "file-per-block"
+    sizes = tuple(sorted(set(io_bytes))) if blockwise else ()
+    if objects or chosen in _BLOCKWISE:
         files, file_bytes = 1, wanted // _MIB * _MIB
         _require_blocks(file_bytes, sizes, least_blocks(numjobs), files)
     elif sizes:

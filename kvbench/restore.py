@@ -26,11 +26,15 @@ _SEED = 20260102
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The read side of one point: what restoring from a tier costs at that load."""
+    """The read side of one point: what restoring from a tier costs at that load.
+
+    ``alone_s`` is the mean latency with one operation in flight, None where nobody measured it.
+    """
 
     point: PointResult
     read: Direction
     histogram: Histogram | None
+    alone_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,7 @@ def restore_curve(
     Every replicate first resamples the histogram, so that few samples widen the band. Without a histogram the mean
     latency stands for every unit and there is no band.
     """
-    units = units_of(use, tokens)
-    # Where requests share the connector's threads, each gets its part of them.
-    workers = min(use.parallelism_per_request, max(1, -(-use.in_flight(concurrent) // concurrent)))
+    units, workers = units_of(use, tokens), use.parallelism_per_request
     around_s = _around_s(units * use.io_bytes, units, concurrent, around)
     shared_s = units / (measured.read.iops / concurrent)
     if measured.histogram is None:
@@ -79,7 +81,9 @@ def restore_curve(
         waves = np.ceil(units / workers)
         seconds = np.maximum(shared_s, waves * (mean_ns or 0) / 1e9) + around_s
         return RestoreCurve(tokens, seconds, seconds[np.newaxis, :], around_s)
-    scheduled, relative_mean = _simulate(measured.histogram, workers, units.astype(int))
+    # While others restore, they fill what the end of a request leaves free.
+    alone_s = measured.alone_s if concurrent == 1 else None
+    scheduled, relative_mean = _simulate(measured.histogram, workers, units.astype(int), alone_s)
     # In a closed loop the rate moves with 1 / mean latency, so a replicate with slower units also has less bandwidth.
     draws = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s) + around_s
     return RestoreCurve(tokens, np.median(draws, axis=0), draws, around_s)
@@ -117,19 +121,23 @@ def _around_s(size: Floats, units: Floats, concurrent: int, around: Around) -> F
     return lookups + size * concurrent / around.gpu_copy_bytes_per_s
 
 
-def _simulate(histogram: Histogram, workers: int, units: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _simulate(
+    histogram: Histogram, workers: int, units: NDArray[np.int64], alone_s: float | None
+) -> tuple[Floats, Floats]:
     """Makespans in seconds, shape (replicates, len(units)), of list-scheduling each number of units over the workers,
     and each replicate's mean latency relative to the measured mean."""
     values = np.array([ns for ns, _ in histogram.bins], dtype=float) / 1e9
     weights = np.array([count for _, count in histogram.bins], dtype=float)
+    mean = float((values * weights).sum() / weights.sum())
     generator = np.random.default_rng(_SEED)
     resampled = generator.multinomial(histogram.samples, weights / weights.sum(), size=_REPLICATES) / histogram.samples
     means = resampled @ values
     simulated = np.minimum(units, _SIMULATED_UNITS)
     drawn = _drawn(values, resampled, int(simulated.max(initial=0)), generator)
-    ends = _ends(drawn, workers)
+    quickest = 1.0 if alone_s is None else min(1.0, alone_s / mean)
+    ends = _ends(drawn, workers, simulated, quickest)
     beyond = (units - simulated) * means[:, np.newaxis] / workers
-    return ends[:, simulated] + beyond, means / ((values * weights).sum() / weights.sum())
+    return ends + beyond, means / mean
 
 
 def _drawn(values: Floats, shares: Floats, count: int, generator: np.random.Generator) -> Floats:
@@ -141,17 +149,35 @@ def _drawn(values: Floats, shares: Floats, count: int, generator: np.random.Gene
     return latencies.reshape(uniform.shape)
 
 
-def _ends(drawn: Floats, workers: int) -> Floats:
-    """When the first 0, 1, 2, ... units are all done, shape (replicates, units + 1): each goes to the worker that is
-    free first."""
-    replicates, count = drawn.shape
-    ends = np.zeros((replicates, count + 1))
+def _ends(drawn: Floats, workers: int, counts: NDArray[np.int64], quickest: float) -> Floats:
+    """When the first ``counts`` units are all done, shape (replicates, len(counts)): each unit goes to the worker that
+    is free first, and the last ones get quicker as fewer are in flight."""
+    replicates = len(drawn)
     if workers == 1:
-        ends[:, 1:] = np.cumsum(drawn, axis=1)
-        return ends
+        sums = np.concatenate([np.zeros((replicates, 1)), np.cumsum(drawn, axis=1)], axis=1)
+        return sums[:, counts]
     free, rows = np.zeros((replicates, workers)), np.arange(replicates)
-    for number in range(count):
+    found = np.zeros((replicates, len(counts)))
+    wanted = {count: np.flatnonzero(counts == count) for count in set(counts.tolist())}
+    for number in range(drawn.shape[1]):
         chosen = free.argmin(axis=1)
+        begun = free[rows, chosen]
         free[rows, chosen] += drawn[:, number]
-        np.maximum(ends[:, number], free[rows, chosen], out=ends[:, number + 1])
-    return ends
+        if (columns := wanted.get(number + 1)) is not None:
+            found[:, columns] = _last_end(free, begun, min(number + 1, workers), quickest)[:, np.newaxis]
+    return found
+
+
+def _last_end(free: Floats, begun: Floats, in_flight: int, quickest: float) -> Floats:
+    """When the last unit is done, given when each worker would be free under full load, shape (replicates,).
+
+    The latencies were measured with all workers busy: Little's law makes them workers / rate. A tier that is limited by
+    its rate gives the few that are left at the end the share of the others, down to the latency of a unit alone
+    (``quickest``, relative to the mean under load): processor sharing (Kleinrock, Queueing Systems 2, 4.4).
+    """
+    workers = free.shape[1]
+    ordered = np.sort(free, axis=1)[:, workers - in_flight :]
+    steps = np.diff(np.concatenate([begun[:, np.newaxis], ordered], axis=1), axis=1)
+    left = np.arange(in_flight, 0, -1)
+    end: Floats = begun + (steps * np.maximum(quickest, left / workers)).sum(axis=1)
+    return end

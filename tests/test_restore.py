@@ -37,6 +37,22 @@ def test_lookups_come_first_and_the_copy_last() -> None:
     assert of_four.seconds == pytest.approx([0.010 + 0.005 + 4 * 0.01179648])
 
 
+def test_the_end_of_a_request_is_quicker_where_the_rate_is_the_limit() -> None:
+    # Four in flight take 4 ms each, so the tier gives one unit a millisecond; one alone takes 1 ms.
+    of = use(parallelism_per_request=4)
+    loaded = measured(1000.0, 4.0, 4)
+    lengths = np.array([16.0, 32.0, 64.0, 96.0])
+    saturated = restore_curve(of, replace(loaded, alone_s=0.001), 1, lengths)
+    assert saturated.seconds == pytest.approx([0.001, 0.002, 0.004, 0.006], rel=1e-3)
+    # Where one alone takes as long as four together, or nobody knows, every unit takes its 4 ms.
+    for alone_s in (0.004, None):
+        plain = restore_curve(of, replace(loaded, alone_s=alone_s), 1, lengths)
+        assert plain.seconds == pytest.approx([0.004, 0.004, 0.004, 0.008], rel=1e-3)
+    # Others that restore at the same time fill what one leaves free.
+    beside = restore_curve(of, replace(loaded, alone_s=0.001), 2, lengths)
+    assert beside.seconds == pytest.approx([0.004, 0.004, 0.008, 0.012], rel=1e-3)
+
+
 def test_the_speed_on_long_prompts_counts_what_is_around() -> None:
     around = Around(lookup_s_per_unit=0.001, gpu_copy_bytes_per_s=1_179_648_000)
     # A block of 16 tokens takes 10 ms at 100 a second, 1 ms to look up and 1 ms to copy.

@@ -82,8 +82,9 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
 SHORT_WAITS = """
 import sys
 from kvbench.cli import main
+from kvbench.drivers.s3.load import Load
 from kvbench.tiers import s3_requests
-s3_requests._READ_S = 1
+Load.settle.__defaults__, s3_requests._READ_S = (1.0,), 1
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -426,7 +427,7 @@ def test_what_does_not_fit_objects_is_refused(kvbench: Kvbench, server: S3Server
 
 
 def test_another_driver_is_refused(kvbench: Kvbench, server: S3Server, tmp_path: Path) -> None:
-    done = kvbench(*options(server, tmp_path / "run", driver="fio"))
+    done = kvbench(*options(server, tmp_path / "run", driver="replay"))
     assert (done.code, "measured by s3" in done.err) == (2, True)
     done = kvbench(*options(server, tmp_path / "run", tier=str(tmp_path), driver="s3"))
     assert done.code == 2

@@ -234,10 +234,12 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from kvbench import console
+    from kvbench.tiers.bucket import SCHEME
     from kvbench.tiers.target import inspect, needs_yes
     from kvbench.units import format_bytes
 
-    guarded = [plan.name for plan in wanted.tiers if plan.settings.device is None and needs_yes(inspect(plan.name, plan.target))]
+    buckets = [plan for plan in wanted.tiers if plan.target.startswith(SCHEME)]
+    guarded = [plan.name for plan in buckets if needs_yes(inspect(plan.name, plan.target))]
     if as_json:
         console.print_json({**asdict(wanted), "needs_yes": guarded})
         return

@@ -24,6 +24,7 @@ from kvbench.models import DEFAULT_MODELS, size_model
 from kvbench.plan import points_for, slug, uses_of
 from kvbench.results import Use
 from kvbench.tiers.before_read import parse_command
+from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby
 from kvbench.units import parse_size
@@ -159,7 +160,9 @@ def _require_known(request: Request) -> None:
 
 
 def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
-    """The drivers that measure a tier: those of --fidelity or --driver on a directory, else the tier's own."""
+    """The drivers that measure a tier: those of --fidelity or --driver where it has a choice, else the tier's own."""
+    if isinstance(tier, BucketTier):
+        return ("fio" if request.driver == "fio" else tier.driver,)
     if not isinstance(tier, DirectoryTier):
         return (tier.driver,)
     if request.fidelity:

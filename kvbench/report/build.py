@@ -155,7 +155,8 @@ def _missing(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wa
     if wanted.curve is None:
         found.append(
             "How fast the GPUs recompute was not given, so no verdict is possible: add --ttft-csv FILE with uncached "
-            "TTFT ('kvbench prefill' measures it), or --ttft-from PATH with results you have. Until then every tier is shown with the prefill speed below which restoring wins."
+            "TTFT ('kvbench prefill' measures it), or --ttft-from PATH with results you have. Until then every tier "
+            "is shown with the prefill speed below which restoring wins."
         )
     elif wanted.curve.model is not None:
         others = dict.fromkeys(item.use.model for item in all_judged if item.curve is None)

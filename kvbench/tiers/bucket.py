@@ -20,8 +20,16 @@ from pathlib import Path
 
 from kvbench.errors import Interrupted, KvbenchError, MeasurementError, TierError
 from kvbench.tiers import endpoint as endpoints
-from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, WORK_PREFIX, Workspace, is_at_work, is_this_machine, this_machine
+from kvbench.tiers.directory import (
+    DEFAULT_DATASET_BYTES,
+    WORK_PREFIX,
+    Workspace,
+    is_at_work,
+    is_this_machine,
+    this_machine,
+)
 from kvbench.tiers.endpoint import Endpoint
+from kvbench.tiers.guard import Guard, processes_with
 from kvbench.tiers.mounts import Mount
 from kvbench.tiers.s3_requests import Requests
 
@@ -57,7 +65,7 @@ class BucketTier:
 
     @property
     def driver(self) -> str:
-        """The only driver that measures a bucket."""
+        """The driver that measures a bucket unless fio is asked for."""
         return "s3"
 
     def facts(self) -> dict[str, str | int | None]:
@@ -66,7 +74,7 @@ class BucketTier:
         return {
             "path": f"{SCHEME}{self.bucket}/{self.prefix}",
             "filesystem": "none: S3 objects",
-            "client": f"obstore {_version('obstore')}",
+            "client": f"obstore {_version('obstore')}; with --driver fio its http engine",
             "endpoint": self.endpoint.url,
             "region": self.endpoint.region,
             "addressing": "virtual-hosted" if self.endpoint.virtual_hosted else "path",
@@ -143,7 +151,8 @@ def _workspace(tier: BucketTier, run_dir: Path) -> Iterator[Workspace]:
     marker = {**this_machine(), "pid": os.getpid(), "token": token, "created": datetime.now(UTC).isoformat()}
     try:
         requests.put(prefix + MARKER_NAME, json.dumps(marker).encode())
-        yield space
+        with _guarded(token):
+            yield space
     except KvbenchError as error:
         said = _remove(space)
         if said:
@@ -156,6 +165,16 @@ def _workspace(tier: BucketTier, run_dir: Path) -> Iterator[Workspace]:
         said = _remove(space)
         if said:
             raise MeasurementError(said)
+
+
+@contextmanager
+def _guarded(token: str) -> Iterator[None]:
+    """Processes that carry the token end before anything is deleted, also when kvbench is killed; no directory goes."""
+    guard = Guard(token, Path(os.devnull))
+    try:
+        yield
+    finally:
+        guard.release()
 
 
 def _remove(space: BucketSpace) -> str | None:
@@ -203,7 +222,7 @@ def _is_abandoned(requests: Requests, prefix: str, older_than_s: float | None) -
         if not prefix.endswith(f"{WORK_PREFIX}{owner['token']}/"):
             return False
         if is_this_machine(owner):
-            return not is_at_work(int(owner["pid"]))
+            return not is_at_work(int(owner["pid"])) and not processes_with(str(owner["token"]))
         age_s = (datetime.now(UTC) - datetime.fromisoformat(owner["created"])).total_seconds()
         return older_than_s is not None and age_s > older_than_s
     except (TierError, ValueError, KeyError, TypeError):

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvbench import environment
 from kvbench.checks import judge
-from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
-from kvbench.drivers.fio import data, series
+from kvbench.drivers import OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers.fio import data, outcome
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
+from kvbench.drivers.fio.http import HttpDriver
 from kvbench.drivers.fio.point import (
     asked,
     direction_of,
     failed_ios,
-    failure_of,
     histograms_of,
     latency_source_of,
 )
 from kvbench.drivers.settings import JobSettings
-from kvbench.errors import InputFileError, Interrupted, MeasurementError, TierError, ToolError
-from kvbench.formats import fio as fio_format
+from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
 from kvbench.formats.fio import FioJob
 from kvbench.formats.fio_options import access_of
 from kvbench.plan import Point
-from kvbench.results import Conditions, Observation, write_atomically
+from kvbench.results import Conditions, Observation
+from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.guard import TOKEN_VARIABLE
 
 # fio may end late by one stalled operation; beyond this the tier hangs.
@@ -73,12 +72,16 @@ class FioDriver:
     def __init__(self, fio: fio_run.Fio, on_rate: OnRate) -> None:
         """Drive this fio program."""
         self._fio, self._on_rate = fio, on_rate
+        self._objects = HttpDriver(fio, on_rate)
         # Bytes never written, by the token of the work space whose data was laid out.
         self._unwritten: dict[str, int | None] = {}
         self._host = environment.HostWatch()
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
         """Let fio parse the job file of all points, and look for the libaio slots that they need."""
+        if isinstance(site.tier, BucketTier):
+            self._objects.check(points, site, folder, name, comments)
+            return
         _require_aio_slots(points)
         job_file = folder / f"{name}.fio"
         job_file.write_text(comments + fio_job.render_points(points, data.place_of(site), site.settings))
@@ -86,6 +89,9 @@ class FioDriver:
 
     def lay_out(self, site: Site, folder: Path) -> None:
         """Write the data in full with a write job and look at it afterwards; a read-only device is only looked at."""
+        if isinstance(site.tier, BucketTier):
+            self._objects.lay_out(site, folder)
+            return
         if data.is_read_only(site, writes=True):
             self._unwritten[site.space.token] = data.unwritten(site)
             return
@@ -95,7 +101,7 @@ class FioDriver:
         timeout_s = 60 + site.settings.dataset_bytes / _SLOWEST_LAYOUT_BYTES_PER_S
         finished = self._run(job_file, site, timeout_s, writes=True)
         for name in fio_job.layout_jobs(site.settings):
-            job, failure = _only_job(finished, name)
+            job, failure = outcome.only_job(finished, name)
             if failure is not None:
                 raise MeasurementError(f"laying out the data set failed: {failure}")
         data.require_complete(site, job)
@@ -103,6 +109,8 @@ class FioDriver:
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One fio run of ``runtime_s`` seconds, judged, with its evidence in ``folder``."""
+        if isinstance(site.tier, BucketTier):
+            return self._objects.measure(point, site, folder, runtime_s)
         settings = replace(site.settings, runtime_s=runtime_s)
         job_file, output = folder / "job.fio", folder / fio_run.OUTPUT_NAME
         job_file.write_text(fio_job.render_points([point], data.place_of(site), settings))
@@ -148,11 +156,11 @@ class FioDriver:
         *,
         interrupted: bool = False,
     ) -> Observation:
-        job, failure = _only_job(finished, point.id)
+        job, failure = outcome.only_job(finished, point.id)
         if job is None:
             reason = "interrupted before fio had a result" if interrupted else failure or "no result"
             return Observation(unmeasured(point, "interrupted" if interrupted else "failed", reason), {})
-        _keep_series(folder, self._host.by_second())
+        outcome.keep_series(folder, self._host.by_second())
         measured = replace(
             unmeasured(point, "ok", None),
             job=job.name,
@@ -201,44 +209,3 @@ def _conditions(point: Point, site: Site, runtime_s: int, before: _Start, job: F
         unwritten_bytes=before.unwritten_bytes,
         cache_drop=before.cache_drop,
     )
-
-
-def _keep_series(folder: Path, host: Mapping[int, Mapping[str, float]]) -> None:
-    """Turn fio's logs into series.json and remove them: a line for each job, direction and second adds up."""
-    logs = {kind: folder / f"{series.LOG_NAME}_{kind}.log" for kind in series.LOGS}
-    texts = {kind: path.read_text(errors="replace") for kind, path in logs.items() if path.exists()}
-    if texts:
-        write_atomically(folder / SERIES_NAME, json.dumps(series.series_of(texts, host)) + "\n")
-    for name in series.log_file_names():
-        (folder / name).unlink(missing_ok=True)
-
-
-def _only_job(finished: fio_run.Finished, name: str) -> tuple[FioJob | None, str | None]:
-    try:
-        output = fio_format.parse(finished.output, "fio's output")
-    except InputFileError as error:
-        return None, _why_no_output(finished, error)
-    job = next((job for job in output.jobs if job.name == name), None)
-    if job is None:
-        return None, f"fio's output holds no job {name!r}"
-    return job, _failure(job, output, finished)
-
-
-def _failure(job: FioJob, output: fio_format.FioOutput, finished: fio_run.Finished) -> str | None:
-    if finished.timed_out:
-        return "fio did not end in time and was stopped: the tier hangs"
-    if failure := failure_of(job, (output.preamble + "\n" + finished.errors).splitlines()):
-        return failure
-    if output.interrupted:
-        return "fio was stopped by a signal"
-    return f"fio ended with exit code {finished.code}" if finished.code != 0 else None
-
-
-def _why_no_output(finished: fio_run.Finished, error: InputFileError) -> str:
-    if finished.timed_out:
-        return "fio did not end in time and was stopped: the tier hangs"
-    if finished.code < 0:
-        return f"fio was killed by {signal.Signals(-finished.code).name}"
-    # With --output fio's own complaints go to stderr or stand in the file instead of JSON (fio 3.33).
-    said = " ".join((finished.errors or finished.output.partition("{")[0]).split())
-    return f"fio ended with exit code {finished.code}: {said[:300]}" if said else str(error)

@@ -6,18 +6,22 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.errors import ToolError
+from kvbench.errors import Interrupted, ToolError
 
 # lat_ns percentiles beside clat_ns, and N in every latency object: fio 3.19 (RHEL 8) is the oldest seen with both.
 OLDEST_FIO = (3, 19)
 
 OUTPUT_NAME = "fio.json"
+# fio's result, its progress, and what it complains about.
+_OUTPUTS = (OUTPUT_NAME, "fio.log", "fio.err")
 
 _POLL_S = 0.5
 _STOP_S = 5.0
@@ -43,6 +47,15 @@ class Finished:
     timed_out: bool
 
 
+class JobInterrupted(Interrupted):
+    """The user stopped fio; ``partial`` is what it had printed by then."""
+
+    def __init__(self, message: str, partial: Finished) -> None:
+        """The message of the interruption, with fio's end."""
+        super().__init__(message)
+        self.partial = partial
+
+
 def find_fio() -> Fio:
     """The fio on PATH; ToolError when it is missing, does not run, or is older than 3.19."""
     path = shutil.which("fio")
@@ -62,7 +75,7 @@ def find_fio() -> Fio:
     return Fio(path, version)
 
 
-def check_job(fio: Fio, job_file: Path) -> None:
+def check_job(fio: Fio, job_file: Path, environment: Mapping[str, str] | None = None) -> None:
     """Let fio itself parse the job file; ToolError with fio's own words when it refuses."""
     answer = subprocess.run(
         [fio.path, "--parse-only", str(job_file)],
@@ -72,6 +85,7 @@ def check_job(fio: Fio, job_file: Path) -> None:
         check=False,
         cwd=job_file.parent,
         stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environment or {})},
     )
     if answer.returncode != 0:
         said = " ".join((answer.stdout + answer.stderr).split())
@@ -86,26 +100,45 @@ def run_job(
     environment: Mapping[str, str],
     on_rate: Callable[[str], None],
     read_only: bool = False,
+    private: bool = False,
 ) -> Finished:
     """Run one job file in its own directory and wait for it; ``on_rate`` gets fio's current rates about twice a second.
 
     With ``read_only`` fio refuses to write or trim whatever the job file says.
-    Writes fio.json, fio.log (progress), fio.err and command.txt beside the job file. fio runs in a session of its own,
-    so a Ctrl-C reaches kvbench alone and kvbench stops fio; on any exception the child is stopped before it propagates.
+    Writes fio.json, fio.log (progress), fio.err and command.txt beside the job file; with ``private`` only command.txt,
+    and what fio prints, which holds the values of all options, stays in memory without a name. fio runs in a session of
+    its own, so a Ctrl-C reaches kvbench alone and kvbench stops fio; on any exception the child is stopped before it
+    propagates. An interruption is a JobInterrupted.
     """
     directory = job_file.parent
-    output, log, errors = directory / OUTPUT_NAME, directory / "fio.log", directory / "fio.err"
-    arguments = [
-        fio.path,
-        "--output-format=json+",
-        f"--output={output.name}",
-        "--eta=always",
-        "--eta-newline=1",
-        *(["--readonly"] if read_only else []),
-        job_file.name,
-    ]
-    (directory / "command.txt").write_text(f"cd {shlex.quote(str(directory))}\n{shlex.join(arguments)}\n")
-    output.unlink(missing_ok=True)
+    options = ["--eta=always", "--eta-newline=1", *(["--readonly"] if read_only else []), job_file.name]
+    with ExitStack() as stack:
+        output, log, errors = _in_memory(stack) if private else [directory / name for name in _OUTPUTS]
+        if not private:
+            output.unlink(missing_ok=True)
+        named = output if private else output.name
+        arguments = [fio.path, "--output-format=json+", f"--output={named}", *options]
+        (directory / "command.txt").write_text(f"cd {shlex.quote(str(directory))}\n{shlex.join(arguments)}\n")
+        return _run(arguments, directory, (output, log, errors), timeout_s, environment, on_rate)
+
+
+def _in_memory(stack: ExitStack) -> list[Path]:
+    """Files without a name for what fio prints; they go with the last process that has them open (memfd_create(2))."""
+    opened = [os.memfd_create(name, 0) for name in _OUTPUTS]
+    for descriptor in opened:
+        stack.callback(os.close, descriptor)
+    return [Path(f"/proc/self/fd/{descriptor}") for descriptor in opened]
+
+
+def _run(
+    arguments: list[str],
+    directory: Path,
+    outputs: tuple[Path, Path, Path],
+    timeout_s: float,
+    environment: Mapping[str, str],
+    on_rate: Callable[[str], None],
+) -> Finished:
+    output, log, errors = outputs
     with log.open("wb") as log_file, errors.open("wb") as error_file:
         child = subprocess.Popen(
             arguments,
@@ -115,13 +148,22 @@ def run_job(
             stderr=error_file,
             env={**os.environ, **environment},
             start_new_session=True,
+            pass_fds=[int(path.name) for path in outputs if path.is_relative_to("/proc/self/fd")],
         )
         try:
             timed_out = not _wait(child, log, timeout_s, on_rate)
+        except Interrupted as error:
+            stop(child)
+            raise JobInterrupted(str(error), _finished(child, output, errors, timed_out=False)) from None
         finally:
             stop(child)
+    return _finished(child, output, errors, timed_out=timed_out)
+
+
+def _finished(child: subprocess.Popen[bytes], output: Path, errors: Path, *, timed_out: bool) -> Finished:
+    code = -signal.SIGKILL if child.returncode is None else child.returncode
     text = output.read_text(errors="replace") if output.exists() else ""
-    return Finished(child.returncode, text, errors.read_text(errors="replace"), timed_out)
+    return Finished(code, text, errors.read_text(errors="replace"), timed_out)
 
 
 def stop(child: subprocess.Popen[bytes]) -> None:
@@ -163,3 +205,11 @@ def _tail(path: Path, size: int = 4096) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - size))
         return file.read().decode(errors="replace")
+
+
+def engine_options(fio: Fio, engine: str) -> str:
+    """The names and meanings of an I/O engine's options, one a line; without any when this fio lacks the engine."""
+    asked = [fio.path, f"--enghelp={engine}"]
+    return subprocess.run(
+        asked, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    ).stdout

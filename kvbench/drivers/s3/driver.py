@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from kvbench import environment
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
-from kvbench.drivers.s3.layout import write_objects
+from kvbench.drivers.s3.layout import EVIDENCE_NAME, lay_out, require_objects
 from kvbench.drivers.s3.load import Ended, Load
 from kvbench.drivers.s3.objects import Objects, objects_for
 from kvbench.errors import Interrupted, MeasurementError, TierError
@@ -22,8 +21,6 @@ from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, t
 from kvbench.results import Observation, Status, write_atomically
 from kvbench.tiers.bucket import BucketSpace, BucketTier
 from kvbench.units import format_bandwidth
-
-EVIDENCE_NAME = "requests.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +96,7 @@ class S3Driver:
             Client(tier), {size: objects_for(space.prefix, size, site.settings.blocks_of(size)) for size in sizes}
         )
         if self._reads.get(tier.name, True):
-            began = time.monotonic()
-            repeated = write_objects(laid.client, space, list(laid.objects.values()), self._on_rate)
-            written = sum(len(objects.reads) for objects in laid.objects.values())
-            evidence = {"objects": written, "seconds": time.monotonic() - began, "repeated_requests": repeated}
-            write_atomically(folder / EVIDENCE_NAME, json.dumps(evidence, indent=1) + "\n")
-            for objects in laid.objects.values():
-                _require_objects(space, objects)
+            lay_out(laid.client, space, list(laid.objects.values()), folder, self._on_rate)
         self._laid[space.token] = laid
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
@@ -115,7 +106,7 @@ class S3Driver:
         objects = laid.objects[point.io_bytes]
         try:
             if point.mix != "write":
-                _require_objects(space, objects)
+                require_objects(space, objects)
         except (MeasurementError, TierError) as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
         except Interrupted as error:
@@ -189,14 +180,3 @@ def _bucket_of(site: Site) -> tuple[BucketTier, BucketSpace]:
 
 def _read_percent(point: Point, site: Site) -> int:
     return {"read": 100, "write": 0, "mixed": site.settings.rwmixread}[point.mix]
-
-
-def _require_objects(space: BucketSpace, objects: Objects) -> None:
-    """MeasurementError unless every object that will be read exists with its size: a LIST below our own prefix."""
-    found = space.requests.sizes(objects.read_prefix)
-    missing = [key for key in objects.reads if found.get(key) != objects.io_bytes]
-    if missing:
-        raise MeasurementError(
-            f"{len(missing)} of {len(objects.reads)} objects of the data set are gone or have another size; look for a "
-            "lifecycle rule or somebody who deletes, and measure again."
-        )

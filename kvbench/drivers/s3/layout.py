@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from kvbench.drivers import OnRate
 from kvbench.drivers.s3.client import Client, RequestFailed
 from kvbench.drivers.s3.load import new_content
 from kvbench.drivers.s3.objects import Objects
 from kvbench.errors import MeasurementError
+from kvbench.results import write_atomically
 from kvbench.tiers.bucket import BucketSpace
 from kvbench.units import format_bandwidth
+
+EVIDENCE_NAME = "requests.json"
 
 _WRITERS = 16
 _TRIES = 6
 _TICK_S = 0.5
+
+
+def lay_out(client: Client, space: BucketSpace, sets: Sequence[Objects], folder: Path, on_rate: OnRate) -> None:
+    """Write and prove every object that is to be read, with evidence in ``folder``; MeasurementError when one fails."""
+    began = time.monotonic()
+    repeated = write_objects(client, space, sets, on_rate)
+    written = sum(len(objects.reads) for objects in sets)
+    evidence = {"objects": written, "seconds": time.monotonic() - began, "repeated_requests": repeated}
+    write_atomically(folder / EVIDENCE_NAME, json.dumps(evidence, indent=1) + "\n")
+    for objects in sets:
+        require_objects(space, objects)
+
+
+def require_objects(space: BucketSpace, objects: Objects) -> None:
+    """MeasurementError unless every object that will be read exists with its size: a LIST below our own prefix."""
+    found = space.requests.sizes(objects.read_prefix)
+    missing = [key for key in objects.reads if found.get(key) != objects.io_bytes]
+    if missing:
+        raise MeasurementError(
+            f"{len(missing)} of {len(objects.reads)} objects of the data set are gone or have another size; look for a "
+            "lifecycle rule or somebody who deletes, and measure again."
+        )
 
 
 def write_objects(client: Client, space: BucketSpace, sets: Sequence[Objects], on_rate: OnRate) -> int:
