@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import secrets
+import shutil
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
+
+import pytest
 
 from tests.lab.nanio import answers, free_port
 from tests.lab.s3 import make_bucket
@@ -79,6 +82,21 @@ def new_bucket(server: S3Server) -> S3Server:
     fresh = S3Server(server.endpoint, server.access_key, server.secret_key, f"b{secrets.token_hex(6)}")
     make_bucket(fresh)
     return fresh
+
+
+def use_http_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fio with the http engine, first on PATH; skips where there is none.
+
+    KVBENCH_FIO_HTTP names a directory with such a fio, or with the engine alone as a file called ``http``.
+    """
+    folder = os.environ.get("KVBENCH_FIO_HTTP")
+    if folder:
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("LD_LIBRARY_PATH", folder)
+    if shutil.which("fio") is None:
+        pytest.skip("fio is not installed")
+    if "http_host" not in subprocess.run(["fio", "--enghelp=http"], capture_output=True, text=True, check=False).stdout:
+        pytest.skip("this fio has no http engine; name one with KVBENCH_FIO_HTTP")
 
 
 @dataclass

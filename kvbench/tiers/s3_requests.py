@@ -129,7 +129,7 @@ def credentials() -> Callable[[], dict[str, Any]] | None:
     def current() -> dict[str, Any]:
         from datetime import UTC, datetime, timedelta
 
-        keys = found.get_frozen_credentials()
+        keys = _attempt(found.get_frozen_credentials, "S3")
         return {
             "access_key_id": keys.access_key,
             "secret_access_key": keys.secret_key,

@@ -15,6 +15,7 @@ from kvbench.tiers.endpoint import Endpoint
 from kvbench.tiers.s3_requests import Requests
 from tests.conftest import ROOT
 from tests.lab.state import S3Server
+from tests.s3_servers import use_http_engine
 from tests.tiers.conftest import program
 
 PREFIX = "runs"
@@ -59,6 +60,24 @@ def test_a_real_service_is_measured_and_left_as_it_was(s3: S3Server, tmp_path: P
     written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
     assert s3.secret_key.encode() not in written
     assert s3.access_key.encode() not in written
+
+
+def test_fio_measures_a_real_service_and_shows_no_key(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_http_engine(monkeypatch)
+    before, out = objects(s3), tmp_path / "run"
+    asked = command(s3, out, "--numjobs", "4", "--driver", "fio", "--json")
+    done = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    for point in json.loads(done.stdout)["points"]:
+        assert (point["status"], point["conditions"]["failed_ios"]) == ("ok", 0)
+        assert point["conditions"]["objects_written"] is (True if point["read"] else None)
+    assert objects(s3) == before
+    written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
+    for key in (s3.secret_key, s3.access_key):
+        assert key.encode() not in written
+        assert key not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

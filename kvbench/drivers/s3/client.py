@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # One request from connect to the last byte. An engine that waits longer has recomputed the block long ago.
 TIMEOUT_S = 30.0
 _CONNECT_S = 5.0
+# obstore joins a whole body into a fresh buffer, which costs more CPU than it takes to receive it in parts that the
+# allocator reuses (1.7 against 1.4 ms for 2.25 MiB, obstore 0.12).
+_CHUNK_BYTES = 256 << 10
 # Below what servers wait before they close a silent connection (uvicorn: 5 s), so that no request meets a closed one.
 _IDLE_S = 4.0
 
@@ -67,9 +70,9 @@ class Client:
             raise RequestFailed(code_in(str(error))) from None
 
     def get(self, key: str) -> int:
-        """Read an object and return how many bytes came; RequestFailed."""
+        """Read an object to its last byte and return how many came; RequestFailed."""
         try:
-            return len(self._obstore.get(self._store, key).bytes())
+            return sum(map(len, self._obstore.get(self._store, key).stream(min_chunk_size=_CHUNK_BYTES)))
         except Exception as error:
             raise RequestFailed(code_in(str(error))) from None
 
