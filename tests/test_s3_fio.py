@@ -8,7 +8,6 @@ file called ``http``; without it, and where the fio on PATH lacks it, these test
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import signal
 import subprocess
@@ -27,7 +26,7 @@ from kvbench.errors import MeasurementError, TierError
 from kvbench.plan import Point
 from kvbench.tiers import bucket
 from kvbench.tiers.directory import is_at_work
-from tests.conftest import FakeFio, Outcome
+from tests.conftest import FakeFio
 from tests.lab.state import S3Server
 from tests.s3_servers import Fault, Proxy, Request, nanio_server, use_http_engine
 from tests.test_s3 import BLOCK, Kvbench, Start, _until, objects, options, points, proxy, requests, server
