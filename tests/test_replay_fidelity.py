@@ -8,15 +8,19 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kvbench.commands.planning import Request, replays_by_default
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
 from kvbench.fidelity import fidelity, fidelity_json
 from kvbench.plan import Point
 from kvbench.report.fidelity import fidelity_table
 from kvbench.results import Direction, LatencyNs, PointResult, Round, RunResult
+from kvbench.tiers.directory import DirectoryTier
+from kvbench.tiers.mounts import Mount
 from tests.conftest import Outcome, require_fio
 
 Kvbench = Callable[..., Outcome]
@@ -152,3 +156,31 @@ def test_jobs_prints_the_layout_that_was_asked_for(kvbench: Kvbench, tier: Path)
     assert done.code == 0
     assert "file_service_type=random" in done.out
     assert kvbench("jobs", "--tier", tier, *SMALL, "--fio-layout", "tiny").code == 2
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "changes", "replays"),
+    [
+        ("ceph", {}, True),
+        ("fuse.ceph-fuse", {}, True),
+        ("nfs4", {}, True),
+        ("ext4", {}, False),
+        ("tmpfs", {}, False),
+        ("ceph", {"connector": "logical"}, False),
+        ("ceph", {"connector": "lmcache-disk"}, False),
+        ("ceph", {"published": True}, False),
+        ("ceph", {"driver": "fio"}, False),
+        ("ceph", {"fio_layout": "file-per-block"}, False),
+        ("ceph", {"access": "sequential"}, False),
+    ],
+)
+def test_replay_is_the_default_where_a_server_answers_every_open(
+    filesystem: str, changes: dict[str, Any], replays: bool
+) -> None:
+    source = "/dev/vda" if filesystem == "ext4" else "server:/path"
+    tier = DirectoryTier("t", Path("/t"), Mount("/t", filesystem, source, "rw", "0:39"), 1 << 40)
+    values: dict[str, Any] = {
+        "tiers": ["t"], "models": None, "tp": 1, "kv_dtype": "auto", "block_tokens": 16, "connector": None, "mix": "read",
+        "rwmixread": 75, "numjobs": None, "runtime": "1", "dataset": None, "access": "random", "published": False,
+    }  # fmt: skip
+    assert replays_by_default(tier, Request(**(values | changes))) is replays

@@ -161,6 +161,8 @@ def fio(
     if dry_run and wanted is not None:
         _describe(wanted, as_json=json)
         return 0
+    if wanted is not None and driver is None and not fidelity:
+        _say_replayed(wanted)
     prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, allow_queued=allow_queued))
     say_notes(prefill)
     goal = parse_tokens(target_context)
@@ -193,6 +195,17 @@ def fio(
 
 _DOES_IN_MEMORY = "take {} of"
 _DOES = {None: "write {} below", "read": "read {} of", "write": "OVERWRITE {} of"}
+
+
+def _say_replayed(wanted: Measurement) -> None:
+    from kvbench import console
+
+    replayed = [plan.name for plan in wanted.tiers if plan.driver == "replay"]
+    if replayed:
+        console.note(
+            f"{', '.join(replayed)}: replaying the connector's own file calls, which cost more than fio's on a network "
+            "or FUSE mount (docs/replay.md); --driver fio takes fio."
+        )
 
 
 def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:

@@ -71,6 +71,7 @@ def jobs(
         access=access,
         published=published,
         fio_layout=fio_layout,
+        driver=None if tier.startswith("s3://") or tier == "dram" else "fio",
         # Nothing is requested here.
         yes=True,
     )

@@ -76,7 +76,8 @@ DriverOption = Annotated[
     typer.Option(
         "--driver",
         help="What makes the I/O. replay does the calls of vLLM's file system tier on a directory, in the way of "
-        "--engine-version, and needs no fio. [default: fio; memory for dram]",
+        "--engine-version, and needs no fio. [default: fio; replay on network and FUSE mounts for vllm-fs; memory for "
+        "dram; s3 for buckets]",
     ),
 ]
 FioLayoutOption = Annotated[
