@@ -181,6 +181,7 @@ def test_replay_is_the_default_where_a_server_answers_every_open(
     tier = DirectoryTier("t", Path("/t"), Mount("/t", filesystem, source, "rw", "0:39"), 1 << 40)
     values: dict[str, Any] = {
         "tiers": ["t"], "models": None, "tp": 1, "kv_dtype": "auto", "block_tokens": 16, "connector": None,
-        "mix": "read", "rwmixread": 75, "numjobs": None, "runtime": "1", "dataset": None, "access": "random", "published": False,
+        "mix": "read", "rwmixread": 75, "numjobs": None, "runtime": "1",
+        "dataset": None, "access": "random", "published": False,
     }  # fmt: skip
     assert replays_by_default(tier, Request(**(values | changes))) is replays
