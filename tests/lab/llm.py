@@ -33,6 +33,12 @@ def require() -> None:
     missing = [name for name in _REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         raise LabError(f"{', '.join(missing)} not installed (Linux on x86-64: pip install -e '.[test]')")
+    # In a process of its own: the module holds a whole server, and needs libgomp, which no wheel brings.
+    tried = subprocess.run([sys.executable, "-c", "import xllamacpp"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        raise LabError(
+            f"xllamacpp does not load here ({tried.stderr.strip().splitlines()[-1]}; apt-get install libgomp1)"
+        )
 
 
 def up(root: Path) -> LlmServer:
