@@ -71,9 +71,7 @@ def is_nearby(endpoint: Endpoint) -> bool:
     """Whether every address of the host is loopback or private; MeasurementError when the name has no address."""
     found = nearby.is_nearby(endpoint.host, endpoint.port)
     if found is None:
-        raise MeasurementError(
-            f"the host name {endpoint.host} has no address here; check --url and the name service."
-        )
+        raise MeasurementError(f"the host name {endpoint.host} has no address here; check --url and the name service.")
     return found
 
 
