@@ -417,7 +417,7 @@ One request of 32,768 tokens
 Prefill of openai/gpt-oss-120b: 5 TTFT samples from 2,048 to 49,152 tokens, about 28,909 tokens/s at 49,152; source: llm-d, guide to the peer-to-peer KV cache (uncached time to first token), read 2026-11.
 The request model decides: it restores every block of the prompt. The single block compares one block's p99 with the prefill of L tokens, as published, and is shown for comparison.
 Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.
-The prefill curve (a + bL + cL²) is off by at most 5.22 ms; a straight line would be at best, by 75.6 ms.
+The prefill curve (a + bL + cL²) is off by at most 5.22 ms; a straight line would be off by 75.6 ms at best.
 """  # noqa: E501
 
 

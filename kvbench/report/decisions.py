@@ -150,7 +150,7 @@ def _curve_notes(curve: PrefillCurve) -> list[str]:
     line = (
         ""
         if curve.c_s_per_token2 == 0
-        else f"; a straight line would be at best, by {format_duration_s(curve.linear_residual_s)}"
+        else f"; a straight line would be off by {format_duration_s(curve.linear_residual_s)} at best"
     )
     return [f"The prefill curve ({kind}) is off by at most {format_duration_s(curve.largest_residual_s)}{line}."]
 
