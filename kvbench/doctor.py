@@ -136,10 +136,10 @@ def _directory(name: str, target: str) -> Diagnosis:
 
 
 def _space(tier: DirectoryTier) -> Finding:
-    wanted = directory.default_dataset_bytes(tier)
+    wanted = tier.default_dataset_bytes()
     free = format_bytes(tier.free_bytes)
     try:
-        directory.require_space(tier, max(wanted, _MEGABYTE))
+        tier.require_space(max(wanted, _MEGABYTE))
     except TierError as error:
         return Finding("free space", "problem", free, str(error))
     return Finding("free space", "ok", f"{free}; the default data set is {format_bytes(wanted)}")

@@ -24,6 +24,7 @@ Kvbench = Callable[..., Outcome]
 
 DEVICE = BlockDevice(Path("/dev/nvme1n1"), "nvme1n1", 1 << 30, 4096, 4096, None, read_only=False)
 MIB = 1 << 20
+SPACE = Workspace(Path("/run"), "token")
 
 
 def tier(*, writable: bool = False) -> DeviceTier:
@@ -110,13 +111,13 @@ def test_a_directory_run_refuses_consent_for_a_device(kvbench: Kvbench, fake_fio
 
 
 def test_sizes_follow_sectors_and_the_end_of_the_device() -> None:
-    device_tier.require_direct_io(tier(), [1179648, 2359296])
+    tier().require_direct_io(SPACE, [1179648, 2359296])
     with pytest.raises(TierError, match="sectors of 4096 bytes and refuses O_DIRECT with 1124352 bytes"):
-        device_tier.require_direct_io(tier(), [1179648, 1124352])
-    device_tier.require_space(tier(), 1 << 30)
+        tier().require_direct_io(SPACE, [1179648, 1124352])
+    tier().require_space(1 << 30)
     with pytest.raises(TierError, match="use a smaller --dataset"):
-        device_tier.require_space(tier(), (1 << 30) + 1)
-    assert device_tier.default_dataset_bytes(tier()) == 1 << 30
+        tier().require_space((1 << 30) + 1)
+    assert tier().default_dataset_bytes() == 1 << 30
 
 
 def test_an_empty_device_shows_in_a_sample_and_data_does_not(tmp_path: Path) -> None:

@@ -116,9 +116,9 @@ def test_a_file_system_that_refuses_o_direct_is_named(monkeypatch: pytest.Monkey
     found = directory.inspect("t", str(tier))
     with directory.workspace(found) as space:
         with pytest.raises(TierError, match=r"refuses O_DIRECT \(Invalid argument\), so its page cache"):
-            directory.require_direct_io(found, space, [4096])
+            found.require_direct_io(space, [4096])
         with pytest.raises(TierError, match=r"refuses O_DIRECT with 4608 bytes .* not a multiple of its sector size"):
-            directory.require_direct_io(found, space, [4608])
+            found.require_direct_io(space, [4608])
 
 
 def test_the_workspace_is_marked_and_removed_with_everything_in_it(tier: Path) -> None:
@@ -173,9 +173,9 @@ def test_default_data_set_is_4_gib_or_a_quarter_of_the_free_space() -> None:
     def tier_with(free: int) -> directory.DirectoryTier:
         return directory.DirectoryTier("t", Path("/"), None, free)
 
-    assert directory.default_dataset_bytes(tier_with(1 << 40)) == 4 << 30
-    assert directory.default_dataset_bytes(tier_with(1 << 30)) == 256 << 20
-    assert directory.default_dataset_bytes(tier_with((1 << 30) + 5)) == 256 << 20
+    assert tier_with(1 << 40).default_dataset_bytes() == 4 << 30
+    assert tier_with(1 << 30).default_dataset_bytes() == 256 << 20
+    assert tier_with((1 << 30) + 5).default_dataset_bytes() == 256 << 20
 
 
 def test_the_page_cache_is_seen_after_buffered_writes_and_not_after_direct_ones(tmp_path: Path) -> None:

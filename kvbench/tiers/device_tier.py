@@ -56,16 +56,26 @@ class DeviceTier:
         return "fio"
 
     def default_dataset_bytes(self) -> int:
-        """See ``default_dataset_bytes``."""
-        return default_dataset_bytes(self)
+        """4 GiB or the whole device, whichever is less, in whole MiB."""
+        return min(DEFAULT_DATASET_BYTES, self.device.size_bytes) >> 20 << 20
 
     def require_space(self, dataset_bytes: int) -> None:
-        """See ``require_space``."""
-        require_space(self, dataset_bytes)
+        """TierError unless the data set lies within the device: fio cuts a size beyond the end silently (3.33)."""
+        if dataset_bytes > self.device.size_bytes:
+            raise TierError(
+                f"{self.path} has {format_bytes(self.device.size_bytes)} and the data set needs "
+                f"{format_bytes(dataset_bytes)}; use a smaller --dataset."
+            )
 
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
-        """See ``require_direct_io``."""
-        require_direct_io(self, sizes)
+        """TierError unless every I/O size is a whole number of the device's sectors, which O_DIRECT needs."""
+        sector = self.device.logical_sector_bytes
+        for size in sizes:
+            if size % sector:
+                raise TierError(
+                    f"{self.path} has sectors of {sector} bytes and refuses O_DIRECT with {size} bytes; "
+                    "choose a model, TP or block size whose unit is a multiple."
+                )
 
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """See ``workspace``."""
@@ -95,31 +105,6 @@ def inspect(name: str, target: str, allow_destroy: Sequence[str]) -> DeviceTier:
         block.require_expendable(device, block.read_head(device))
     status = device.path.stat()
     return DeviceTier(name, device, f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", writable)
-
-
-def default_dataset_bytes(tier: DeviceTier) -> int:
-    """4 GiB or the whole device, whichever is less, in whole MiB."""
-    return min(DEFAULT_DATASET_BYTES, tier.device.size_bytes) >> 20 << 20
-
-
-def require_space(tier: DeviceTier, dataset_bytes: int) -> None:
-    """TierError unless the data set lies within the device: fio cuts a size beyond the end silently (3.33)."""
-    if dataset_bytes > tier.device.size_bytes:
-        raise TierError(
-            f"{tier.path} has {format_bytes(tier.device.size_bytes)} and the data set needs "
-            f"{format_bytes(dataset_bytes)}; use a smaller --dataset."
-        )
-
-
-def require_direct_io(tier: DeviceTier, sizes: Sequence[int]) -> None:
-    """TierError unless every I/O size is a whole number of the device's sectors, which O_DIRECT needs."""
-    sector = tier.device.logical_sector_bytes
-    for size in sizes:
-        if size % sector:
-            raise TierError(
-                f"{tier.path} has sectors of {sector} bytes and refuses O_DIRECT with {size} bytes; "
-                "choose a model, TP or block size whose unit is a multiple."
-            )
 
 
 @contextmanager

@@ -52,16 +52,34 @@ class DirectoryTier:
         return "fio"
 
     def default_dataset_bytes(self) -> int:
-        """See ``default_dataset_bytes``."""
-        return default_dataset_bytes(self)
+        """4 GiB or a quarter of the free space, whichever is less, in whole MiB."""
+        return min(DEFAULT_DATASET_BYTES, self.free_bytes // 4) >> 20 << 20
 
     def require_space(self, dataset_bytes: int) -> None:
-        """See ``require_space``."""
-        require_space(self, dataset_bytes)
+        """TierError unless the data set fits with a margin that leaves the file system usable."""
+        needed = dataset_bytes + max(_SMALLEST_MARGIN_BYTES, dataset_bytes // 20)
+        if needed > self.free_bytes:
+            raise TierError(
+                f"{self.path} has {format_bytes(self.free_bytes)} free and the data set needs {format_bytes(needed)} "
+                "(with a margin of 5 %, at least 64 MiB); free some space or use a smaller --dataset."
+            )
 
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
-        """See ``require_direct_io``."""
-        require_direct_io(self, space, sizes)
+        """TierError unless O_DIRECT takes every I/O size: nothing is measured through the page cache silently."""
+        for size in sizes:
+            number = direct_write_error(space.path / "probe", size)
+            if number is None:
+                continue
+            kind = self.mount.filesystem if self.mount else "unknown"
+            if size % 512 or size % 4096:
+                raise TierError(
+                    f"{self.path} ({kind}) refuses O_DIRECT with {size} bytes ({os.strerror(number)}): "
+                    "not a multiple of its sector size; choose a model, TP or block size whose unit is."
+                )
+            raise TierError(
+                f"{self.path} ({kind}) refuses O_DIRECT ({os.strerror(number)}), so its page cache would be measured "
+                "instead of the tier; name a directory on a file system that supports O_DIRECT."
+            )
 
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """See ``workspace``; the run directory plays no part."""
@@ -116,21 +134,6 @@ def inspect(name: str, target: str) -> DirectoryTier:
     return DirectoryTier(name, path, mount_of(path), space.f_bavail * space.f_frsize)
 
 
-def default_dataset_bytes(tier: DirectoryTier) -> int:
-    """4 GiB or a quarter of the free space, whichever is less, in whole MiB."""
-    return min(DEFAULT_DATASET_BYTES, tier.free_bytes // 4) >> 20 << 20
-
-
-def require_space(tier: DirectoryTier, dataset_bytes: int) -> None:
-    """TierError unless the data set fits with a margin that leaves the file system usable."""
-    needed = dataset_bytes + max(_SMALLEST_MARGIN_BYTES, dataset_bytes // 20)
-    if needed > tier.free_bytes:
-        raise TierError(
-            f"{tier.path} has {format_bytes(tier.free_bytes)} free and the data set needs {format_bytes(needed)} "
-            "(with a margin of 5 %, at least 64 MiB); free some space or use a smaller --dataset."
-        )
-
-
 @contextmanager
 def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
     """A fresh marked sub-directory of the tier, removed at the end whatever happens, also after SIGKILL (see guard)."""
@@ -171,24 +174,6 @@ def leftovers(directory: Path, older_than_s: float | None = None) -> list[tuple[
         for path in sorted(directory.glob(f"{WORK_PREFIX}*"))
         if (path / MARKER_NAME).is_file() and not path.is_symlink()
     ]
-
-
-def require_direct_io(tier: DirectoryTier, space: Workspace, sizes: Sequence[int]) -> None:
-    """TierError unless O_DIRECT takes every I/O size here; nothing is ever measured through the page cache silently."""
-    for size in sizes:
-        number = direct_write_error(space.path / "probe", size)
-        if number is None:
-            continue
-        kind = tier.mount.filesystem if tier.mount else "unknown"
-        if size % 512 or size % 4096:
-            raise TierError(
-                f"{tier.path} ({kind}) refuses O_DIRECT with {size} bytes ({os.strerror(number)}): "
-                "not a multiple of its sector size; choose a model, TP or block size whose unit is."
-            )
-        raise TierError(
-            f"{tier.path} ({kind}) refuses O_DIRECT ({os.strerror(number)}), so its page cache would be measured "
-            "instead of the tier; name a directory on a file system that supports O_DIRECT."
-        )
 
 
 def _why_kept(path: Path, older_than_s: float | None) -> str | None:
