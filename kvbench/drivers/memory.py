@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from kvbench import environment
 from kvbench.checks import judge
-from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, unmeasured
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.errors import Interrupted, TierError
 from kvbench.plan import Point
 from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
-from kvbench.results import Conditions, Observation, write_atomically
+from kvbench.results import Observation, write_atomically
 from kvbench.tiers.dram import copy_blocks, new_pool
 from kvbench.units import format_bandwidth, format_bytes
 
@@ -60,9 +60,9 @@ class MemoryDriver:
         """Copy blocks for ``runtime_s`` seconds."""
         if self._pool is None:
             return Observation(unmeasured(point, "failed", "the memory was not laid out"), {})
-        share = {"read": 100, "write": 0, "mixed": site.settings.rwmixread}[point.mix]
+        share = site.settings.read_percent(point.mix)
         recorders = [Recorder() for _ in range(point.numjobs)]
-        before, host, began = environment.cpu_times(), environment.HostWatch(), time.monotonic()
+        before, host, began = surroundings.before_round(site.tier), environment.HostWatch(), time.monotonic()
 
         def tick() -> None:
             host.sample()
@@ -85,7 +85,7 @@ def _observation(
     runtime_s: int,
     recorders: Sequence[Recorder],
     seconds: float,
-    before: environment.CpuTimes | None,
+    before: surroundings.Before,
     *,
     interrupted: bool = False,
 ) -> Observation:
@@ -95,15 +95,13 @@ def _observation(
         latency_source="lat",
         read=direction_of(recorders, "read", seconds),
         write=direction_of(recorders, "write", seconds),
-        conditions=Conditions(
+        conditions=replace(
+            surroundings.conditions_since(before, site.tier),
             ioengine="numpy copy",
             rwmixread=site.settings.rwmixread if point.mix == "mixed" else None,
             requested_runtime_s=float(runtime_s),
             # No dataset_bytes: a pool that fits memory and is read again and again is what this tier is.
-            memory_bytes=environment.memory_bytes(),
             failed_ios=0,
-            load_1m=environment.load_1m(),
-            cpu_steal_percent=environment.steal_percent(before, environment.cpu_times()),
             access="random",
         ),
     )

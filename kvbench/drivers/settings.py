@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kvbench.results import Mix
 from kvbench.rounds import StopRule
 
 Access = Literal["random", "sequential"]
@@ -33,6 +34,10 @@ class JobSettings:
     layout: Layout = "large-files"
     block_sizes: tuple[int, ...] = ()
     engine_version: str | None = None
+
+    def read_percent(self, mix: Mix) -> int:
+        """The share of reads in a mix, in percent."""
+        return {"read": 100, "write": 0, "mixed": self.rwmixread}[mix]
 
     @property
     def dataset_bytes(self) -> int:

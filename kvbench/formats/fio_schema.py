@@ -6,25 +6,17 @@ turned into a plausible number.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from kvbench.formats.numbers import number
 
 _LARGEST = 1 << 63
 
 
 def _number(value: Any) -> Any:
-    """``value`` unless it is no number; NaN and infinity are "not recorded"."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value stands where a number should")
-    if isinstance(value, str):
-        raise ValueError("a text stands where a number should")
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, int | float) and not 0 <= value < _LARGEST:
-        raise ValueError("no counter of fio's can have this value")
-    return value
+    return number(value, 0, _LARGEST - 1, "no counter of fio's can have this value")
 
 
 def _error(value: Any) -> Any:

@@ -22,11 +22,11 @@ from kvbench.drivers.fio.private import EXAMPLE, Keys, cleaned
 from kvbench.drivers.s3 import client as s3_client
 from kvbench.drivers.s3.layout import lay_out, require_objects
 from kvbench.drivers.s3.objects import Objects
+from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
 from kvbench.formats.fio import FioJob
 from kvbench.plan import Point
 from kvbench.results import Conditions, Observation, write_atomically
-from kvbench.tiers.bucket import BucketSpace, BucketTier
 from kvbench.tiers.guard import TOKEN_VARIABLE
 from kvbench.tiers.s3_requests import credentials
 
@@ -56,12 +56,8 @@ class HttpDriver:
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
         """TierError or ToolError when this fio cannot ask for our objects; writes its job file of all points."""
-        tier, space = _bucket_of(site)
-        if site.settings.published or site.settings.access == "sequential":
-            raise TierError(
-                "objects have no order and the study's file options do not fit them: leave out --published "
-                "and --access sequential for an S3 tier."
-            )
+        tier, space = bucket_of(site)
+        require_no_order(site)
         options = fio_run.engine_options(self._fio, "http")
         if "http_host" not in options:
             raise ToolError("this fio has no http engine; leave out --driver fio.")
@@ -76,14 +72,14 @@ class HttpDriver:
 
     def lay_out(self, site: Site, folder: Path) -> None:
         """Write the objects under fio's names, every one with content of its own, and prove them."""
-        tier, space = _bucket_of(site)
+        tier, space = bucket_of(site)
         if self._reads.get(tier.name, True):
             sets = [_objects(site, size) for size in site.settings.block_sizes]
             lay_out(s3_client.Client(tier), space, sets, folder, self._on_rate)
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One fio run of ``runtime_s`` seconds; its objects were there with their size before it and after it."""
-        _, space = _bucket_of(site)
+        _, space = bucket_of(site)
         objects = _objects(site, point.io_bytes)
         try:
             keys = _keys()
@@ -129,7 +125,7 @@ class HttpDriver:
         self._on_rate(text)
 
     def _write_job(self, file: Path, points: Sequence[Point], site: Site, keys: Keys, comments: str) -> None:
-        tier, space = _bucket_of(site)
+        tier, space = bucket_of(site)
         text = http_job.render(points, tier, space.prefix, site.settings, session_token=keys.token is not None)
         write_atomically(file, keys.require_absent(comments + text))
 
@@ -188,11 +184,5 @@ def _keys() -> Keys:
 
 
 def _objects(site: Site, io_bytes: int) -> Objects:
-    _, space = _bucket_of(site)
+    _, space = bucket_of(site)
     return http_job.objects_of(space.prefix, io_bytes, site.settings.blocks_of(io_bytes))
-
-
-def _bucket_of(site: Site) -> tuple[BucketTier, BucketSpace]:
-    if not isinstance(site.tier, BucketTier) or not isinstance(site.space, BucketSpace):
-        raise TierError(f"{site.tier.name} is no bucket.")
-    return site.tier, site.space

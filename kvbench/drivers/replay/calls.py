@@ -19,6 +19,7 @@ import ctypes
 import mmap
 import os
 import random
+from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
 from contextlib import suppress
@@ -80,36 +81,64 @@ class BlockCalls(Protocol):
         """Read a block: from open to close."""
 
 
-class PythonCalls:
-    """0.24 to 0.26: Python's os module."""
+class _Calls(ABC):
+    """What both ways do alike: their order, and which parts are timed."""
 
     def __init__(self) -> None:
         """A suffix of its own for temporary files, as each of the engine's threads has one."""
-        self._suffix = _suffix()
+        self._suffix = f"_{random.getrandbits(63)}.tmp"
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether a file is there."""
+
+    @abstractmethod
+    def make_directory(self, directory: str) -> None:
+        """See to it that a directory is there."""
+
+    @abstractmethod
+    def create(self, path: str) -> int:
+        """The descriptor of a new file."""
 
     def lookup(self, path: str, times: CallTimes) -> bool:
-        """os.path.exists."""
+        """Whether the block is on the tier."""
         began = perf_counter_ns()
-        found = os.path.exists(path)  # noqa: PTH110 the engine's own call
+        found = self.exists(path)
         times.add("lookup", perf_counter_ns() - began)
         return found
 
     def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
-        """Check, make the directories, write a temporary file, rename it."""
+        """Check, see to the directory, write a temporary file, rename it."""
         began = perf_counter_ns()
-        found = os.path.exists(path)  # noqa: PTH110
+        found = self.exists(path)
         checked = perf_counter_ns()
         if found:
             raise FileExistsError(f"{path} is already there")
         temporary = path + self._suffix
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        self.make_directory(path.rpartition("/")[0])
         ready = perf_counter_ns()
-        descriptor = os.open(temporary, _NEW, _MODE)
+        descriptor = self.create(temporary)
         opened = perf_counter_ns()
         times.add("check", checked - began)
         times.add("directories", ready - checked)
         times.add("create", opened - ready)
         return _fill_and_rename(descriptor, temporary, path, buffer, times) - began
+
+
+class PythonCalls(_Calls):
+    """0.24 to 0.26: Python's os module."""
+
+    def exists(self, path: str) -> bool:
+        """os.path.exists: stat."""
+        return os.path.exists(path)  # noqa: PTH110 the engine's own call
+
+    def make_directory(self, directory: str) -> None:
+        """mkdir whether it is there or not."""
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+
+    def create(self, path: str) -> int:
+        """A new file."""
+        return os.open(path, _NEW, _MODE)
 
     def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """Open, one vectored read, close."""
@@ -129,44 +158,32 @@ class PythonCalls:
         return ended - began
 
 
-class CCalls:
+class CCalls(_Calls):
     """0.27 and later: the C library, called without Python's O_CLOEXEC and with read instead of readv."""
 
     def __init__(self) -> None:
         """The C library of this process; every call through it releases Python's lock."""
-        self._suffix = _suffix()
+        super().__init__()
         libc = ctypes.CDLL(None, use_errno=True)
         self._open, self._read = libc.open, libc.read
         self._open.restype = ctypes.c_int
         self._read.restype = ctypes.c_ssize_t
         self._read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 
-    def lookup(self, path: str, times: CallTimes) -> bool:
+    def exists(self, path: str) -> bool:
         """access(2)."""
-        began = perf_counter_ns()
-        found = os.access(path, os.F_OK)
-        times.add("lookup", perf_counter_ns() - began)
-        return found
+        return os.access(path, os.F_OK)
 
-    def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
-        """Check, see the directory, write a temporary file, rename it."""
-        began = perf_counter_ns()
-        found = os.access(path, os.F_OK)
-        checked = perf_counter_ns()
-        if found:
-            raise FileExistsError(f"{path} is already there")
-        temporary, directory = path + self._suffix, path.rpartition("/")[0]
+    def make_directory(self, directory: str) -> None:
+        """stat, and mkdir where it is not there."""
         try:
             os.stat(directory)  # noqa: PTH116
         except FileNotFoundError:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-        ready = perf_counter_ns()
-        descriptor = self._opened(temporary, _NEW)
-        opened = perf_counter_ns()
-        times.add("check", checked - began)
-        times.add("directories", ready - checked)
-        times.add("create", opened - ready)
-        return _fill_and_rename(descriptor, temporary, path, buffer, times) - began
+
+    def create(self, path: str) -> int:
+        """A new file."""
+        return self._opened(path, _NEW)
 
     def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """Open, one read, close."""
@@ -216,7 +233,3 @@ def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer,
     times.add("close", closed - full)
     times.add("rename", ended - closed)
     return ended
-
-
-def _suffix() -> str:
-    return f"_{random.getrandbits(63)}.tmp"

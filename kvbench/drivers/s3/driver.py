@@ -15,11 +15,11 @@ from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
 from kvbench.drivers.s3.layout import EVIDENCE_NAME, lay_out, require_objects
 from kvbench.drivers.s3.load import Ended, Load
 from kvbench.drivers.s3.objects import Objects, objects_for
+from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.plan import Point
 from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
 from kvbench.results import Observation, Status, write_atomically
-from kvbench.tiers.bucket import BucketSpace, BucketTier
 from kvbench.units import format_bandwidth
 
 
@@ -74,12 +74,8 @@ class S3Driver:
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
         """TierError when the tier is no bucket or has no credentials; writes down which objects there will be."""
-        tier, _ = _bucket_of(site)
-        if site.settings.published or site.settings.access == "sequential":
-            raise TierError(
-                "objects have no order and the study's file options do not fit them: leave out --published "
-                "and --access sequential for an S3 tier."
-            )
+        tier, _ = bucket_of(site)
+        require_no_order(site)
         Client(tier)
         self._reads[tier.name] = any(point.mix != "write" for point in points)
         lines = []
@@ -90,7 +86,7 @@ class S3Driver:
 
     def lay_out(self, site: Site, folder: Path) -> None:
         """Write the objects that are to be read, every one with content of its own, and prove them."""
-        tier, space = _bucket_of(site)
+        tier, space = bucket_of(site)
         sizes = site.settings.block_sizes
         laid = _Laid(
             Client(tier), {size: objects_for(space.prefix, size, site.settings.blocks_of(size)) for size in sizes}
@@ -101,7 +97,7 @@ class S3Driver:
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """Make requests for ``runtime_s`` seconds, after every object that is read was listed with its size."""
-        _, space = _bucket_of(site)
+        _, space = bucket_of(site)
         laid = self._laid[space.token]
         objects = laid.objects[point.io_bytes]
         try:
@@ -115,7 +111,7 @@ class S3Driver:
         space.keys.update(objects.slots)
         laid.rounds += 1
         recorders = [Recorder() for _ in range(point.numjobs)]
-        load = Load(laid.client, objects, recorders, _read_percent(point, site), seed=laid.rounds)
+        load = Load(laid.client, objects, recorders, site.settings.read_percent(point.mix), seed=laid.rounds)
         this = _Round(point, site, runtime_s, folder, objects, recorders, surroundings.before_round(site.tier))
         try:
             ended = load.run(runtime_s, lambda seconds: self._tick(this, seconds))
@@ -170,13 +166,3 @@ class S3Driver:
         write_atomically(this.folder / EVIDENCE_NAME, json.dumps(evidence, indent=1) + "\n")
         series = series_of(this.recorders, ended.seconds, this.host.by_second())
         write_atomically(this.folder / SERIES_NAME, json.dumps(series) + "\n")
-
-
-def _bucket_of(site: Site) -> tuple[BucketTier, BucketSpace]:
-    if not isinstance(site.tier, BucketTier) or not isinstance(site.space, BucketSpace):
-        raise TierError(f"--driver s3 measures s3://bucket/prefix, not {site.tier.name}; leave --driver out.")
-    return site.tier, site.space
-
-
-def _read_percent(point: Point, site: Site) -> int:
-    return {"read": 100, "write": 0, "mixed": site.settings.rwmixread}[point.mix]

@@ -9,22 +9,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from kvbench.errors import InputFileError
+from kvbench.formats.numbers import number
 
 # No time, length or count of a serving run can be larger; nanoseconds since 1970 have 19 digits.
 _LARGEST = 1e20
 
 
 def _number(value: Any) -> Any:
-    """``value`` unless it is no number; NaN and infinity are "not recorded"."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value stands where a number should")
-    if isinstance(value, str):
-        raise ValueError("a text stands where a number should")
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, int | float) and abs(value) > _LARGEST:
-        raise ValueError("no number of a serving run can be this large")
-    return value
+    return number(value, -_LARGEST, _LARGEST, "no number of a serving run can be this large")
 
 
 def _text(value: Any) -> Any:
