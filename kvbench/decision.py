@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -23,7 +23,7 @@ from kvbench.crossover import (
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.restore import NOTHING_AROUND, Around, Measured, restore_tokens_per_s
-from kvbench.results import Observation, PointResult, RunResult, Use
+from kvbench.results import LatencyNs, Observation, PointResult, RunResult, Use
 from kvbench.units import split_list
 
 MixChoice = Literal["auto", "mixed", "read"]
@@ -242,6 +242,10 @@ def _undecided(
     )
 
 
+# Bytes of one I/O, and jobs.
+_Load = tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Reads:
     """The reads that a run measured on one tier, found by size and load."""
@@ -256,22 +260,26 @@ class Reads:
 
         What was not measured is interpolated between two neighbours (first in jobs, then in size) and marked.
         """
-        for kind in ("mixed", "read") if self.mix == "auto" else (self.mix,):
-            known = self._known(kind)
-            of_size = [item for item in known if item.point.io_bytes == io_bytes]
-            exact = next((item for item in of_size if item.point.numjobs == jobs), None)
-            at_load = [item for item in known if item.point.numjobs == jobs]
-            found = exact or between_jobs(of_size, jobs) or between_sizes(at_load, io_bytes)
+        for best in self._by_mix():
+            sizes = [load for load in best if load[0] == io_bytes]
+            at_load = [load for load in best if load[1] == jobs]
+            if (io_bytes, jobs) in best:
+                return self._measured(best, (io_bytes, jobs))
+            found = between_jobs([self._measured(best, load) for load in sizes], jobs) or between_sizes(
+                [self._measured(best, load) for load in at_load], io_bytes
+            )
             if found is not None:
                 return found
         return None
 
     def rates(self, io_bytes: int) -> dict[int, float]:
         """Read bytes per second by number of jobs, of the mix that decides."""
-        for kind in ("mixed", "read") if self.mix == "auto" else (self.mix,):
-            known = [item for item in self._known(kind) if item.point.io_bytes == io_bytes]
-            if known:
-                return {item.point.numjobs: item.read.bytes_per_s for item in known}
+        for best in self._by_mix():
+            rates = {
+                jobs: point.read.bytes_per_s for (size, jobs), point in best.items() if size == io_bytes and point.read
+            }
+            if rates:
+                return rates
         return {}
 
     def lookup_s(self, io_bytes: int) -> float | None:
@@ -283,22 +291,27 @@ class Reads:
                 return latency.mean / 1e9
         return None
 
-    def _known(self, mix: str) -> list[Measured]:
-        """Every usable read of a mix, one for each size and load: that of the driver nearest to the connector."""
-        best: dict[tuple[int, int], Measured] = {}
-        for point in sorted(self.run.points, key=_preference):
-            if (point.tier, point.mix, point.status) != (self.tier, mix, "ok") or point.read is None:
-                continue
-            if point.read.iops > 0 and point.read.latency_ns is not None:
-                histogram = results.load_histogram(self.run_dir, point, "read")
-                best.setdefault((point.io_bytes, point.numjobs), Measured(point, point.read, histogram))
-        return [replace(item, alone_s=_alone_s(best.get((item.point.io_bytes, 1)))) for item in best.values()]
+    def _by_mix(self) -> Iterator[dict[_Load, PointResult]]:
+        """The usable reads of each mix that counts, the one that decides first: one point for each size and load, that
+        of the driver nearest to the connector."""
+        for mix in ("mixed", "read") if self.mix == "auto" else (self.mix,):
+            best: dict[_Load, PointResult] = {}
+            for point in sorted(self.run.points, key=_preference):
+                if (point.tier, point.mix, point.status) == (self.tier, mix, "ok") and _read_latency(point) is not None:
+                    best.setdefault((point.io_bytes, point.numjobs), point)
+            yield best
+
+    def _measured(self, best: Mapping[_Load, PointResult], load: _Load) -> Measured:
+        point, alone = best[load], best.get((load[0], 1))
+        assert point.read is not None
+        latency = None if alone is None else _read_latency(alone)
+        alone_s = None if latency is None or latency.mean is None else latency.mean / 1e9
+        return Measured(point, point.read, results.load_histogram(self.run_dir, point, "read"), alone_s)
 
 
-def _alone_s(measured: Measured | None) -> float | None:
-    """Mean seconds of a read at one job."""
-    latency = None if measured is None else measured.read.latency_ns
-    return None if latency is None or latency.mean is None else latency.mean / 1e9
+def _read_latency(point: PointResult) -> LatencyNs | None:
+    """The latency of a point's reads, None when it read nothing."""
+    return point.read.latency_ns if point.read is not None and point.read.iops > 0 else None
 
 
 def _preference(point: PointResult) -> int:

@@ -8,6 +8,7 @@ GPU last (a promotion is complete before the load starts, vLLM RFC #51439), so t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,9 +109,8 @@ def restore_tokens_per_s(
 
 
 def units_of(use: Use, tokens: Floats) -> Floats:
-    """Units that a restore of each number of tokens reads; see ``Use.units``."""
-    blocks: Floats = np.ceil(tokens / use.block_tokens)
-    return blocks * use.units_per_block + np.minimum(blocks * use.windowed_units, use.window_units)
+    """Units that a restore of each number of tokens reads."""
+    return np.array([use.units(math.ceil(length)) for length in tokens], dtype=float)
 
 
 def _around_s(size: Floats, units: Floats, concurrent: int, around: Around) -> Floats:

@@ -49,9 +49,10 @@ def _worst(tokens: Floats, seconds: Floats) -> int | None:
         coefficients = non_negative(design, np.ones((len(design), 1)), most_terms=_TERMS)[0]
         residuals = design @ coefficients - 1
         spread = float(np.sqrt((residuals**2).sum() / (len(design) - _TERMS)))
-        here = powers(tokens[[left_out]])
-        missed = float(seconds[left_out] / (here @ coefficients)[0] - 1)
-        sigma = max(spread, _SMALLEST_SIGMA) * _prediction_factor(design, here[0] / (here @ coefficients)[0])
+        here = powers(tokens[[left_out]])[0]
+        predicted = here @ coefficients
+        missed = float(seconds[left_out] / predicted - 1)
+        sigma = max(spread, _SMALLEST_SIGMA) * _prediction_factor(design, here / predicted)
         if best is None or spread < best[0]:
             best = spread, left_out, abs(missed) > max(_FAR, _FAR_SIGMAS * sigma)
     return best[1] if best is not None and best[2] else None
