@@ -25,7 +25,7 @@ def methods(wanted: Wanted) -> tuple[Method, ...]:
             "requests, the interval their central 95 %. Lookups, where a replay timed them, and the copy to the GPU "
             "(--gpu-copy) are added: the one comes before the reads, the other after. Checked against real restores "
             "(docs/decision.md): nearly always within 15 % on local disks; on ceph-fuse a pool of 32 threads was "
-            "up to 1.6 times as fast as predicted, one thread was not.",
+            "up to 1.7 times as fast as predicted, one thread was not.",
             f"{_READS[wanted.mix]}; the verdict names the point.",
         ),
         Method(
