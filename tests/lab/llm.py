@@ -7,6 +7,7 @@ eight.
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.nanio import answers, free_port
+from tests.lab.nanio import free_port
 from tests.lab.processes import pid_of, stop, wait_until
 from tests.lab.state import LabError, LlmServer
 
@@ -47,7 +48,7 @@ def up(root: Path) -> LlmServer:
     port = free_port()
     child = _start(root / "llm", port, root / "log" / "llm.log")
     (root / "run" / "llm.pid").write_text(f"{child.pid}\n")
-    if not wait_until(lambda: answers(port) or child.poll() is not None, _START_S) or child.poll() is not None:
+    if not _started(child, port):
         down(root)
         raise LabError(f"llama.cpp does not answer; see {root}/log/llm.log")
     return LlmServer(f"http://127.0.0.1:{port}", MODEL)
@@ -71,12 +72,29 @@ def serving(folder: Path, port: int | None = None) -> Iterator[LlmServer]:
     folder.mkdir(parents=True, exist_ok=True)
     child = _start(folder, port, folder / "llm.log")
     try:
-        if not wait_until(lambda: answers(port) or child.poll() is not None, _START_S) or child.poll() is not None:
+        if not _started(child, port):
             raise LabError(f"llama.cpp does not answer: {(folder / 'llm.log').read_text(errors='replace')[-400:]}")
         yield LlmServer(f"http://127.0.0.1:{port}", MODEL)
     finally:
         child.kill()
         child.wait()
+
+
+def _started(child: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether the server has its model; it takes connections, and answers them with 503, before that."""
+    wait_until(lambda: _healthy(port) or child.poll() is not None, _START_S)
+    return child.poll() is None and _healthy(port)
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _start(folder: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
