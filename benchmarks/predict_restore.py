@@ -1,10 +1,12 @@
 """Does a restore take as long as kvbench says? Predicts requests from measured points, then really restores them.
 
-    python benchmarks/predict_restore.py DIRECTORY... [--io-bytes 1179648] [--tokens 1k,8k,64k] [--concurrent 1,4]
+    python benchmarks/predict_restore.py TIER... [--io-bytes 1179648] [--tokens 1k,8k,64k] [--concurrent 1,4]
         [--seconds 4] [--requests 12] [--dataset 2GiB]
 
-For each directory and both of vLLM's flows (0.24: one request's blocks over a pool of 32 threads; 0.27 and later: one
-thread for a request): measures reads with the replay at the load in question, predicts with kvbench.restore, then
+A tier is a directory or s3://bucket/prefix (endpoint and keys from the AWS variables). In directories both of vLLM's
+ways are tried (0.24: a pool of 32 threads shares the blocks of all requests; 0.27 and later: one thread for a
+request), in a bucket that of its obj tier (4 io_threads share them; its lookups are not timed and so left out).
+For each: measures reads at the load in question with the driver's own code, predicts with kvbench.restore, then
 restores requests in a closed loop, 1 and 4 at a time, from the look-up of all blocks to the last byte of the last one.
 Measuring and restoring take turns, so that a host that drifts drifts for both. Prints predicted : observed medians.
 """
@@ -15,10 +17,14 @@ import argparse
 import queue
 import random
 import statistics
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -26,126 +32,213 @@ from kvbench.drivers import unmeasured
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer, CallTimes
 from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker, fill
+from kvbench.drivers.s3.client import Client
+from kvbench.drivers.s3.layout import write_objects
+from kvbench.drivers.s3.load import Load
+from kvbench.drivers.s3.objects import Objects, objects_for
 from kvbench.plan import Point
-from kvbench.recorder import direction_of, histograms_of
+from kvbench.recorder import Recorder, direction_of, histograms_of
 from kvbench.restore import Around, Measured, restore_curve
 from kvbench.results import Use
-from kvbench.tiers.directory import inspect, workspace
+from kvbench.tiers import bucket, directory
 from kvbench.units import parse_size, parse_tokens
 
-POOL_THREADS = 32
 BLOCK_TOKENS = 16
 LAYOUT_THREADS = 16
 _AIM = 0.15
 
 
 @dataclass(slots=True)
-class Case:
-    """One flow, number of concurrent requests and length: what was seen and what was said."""
+class Sample:
+    """What rounds at one load recorded; the lookups are empty where nobody times them."""
 
+    recorders: list[Recorder] = field(default_factory=list)
+    lookups_ns: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """Mean latency of a read."""
+        sides = [recorder.sides["read"] for recorder in self.recorders]
+        return sum(side.total_ns for side in sides) / sum(side.ios for side in sides) / 1e9
+
+    @property
+    def lookup_s(self) -> float | None:
+        """Mean time of a lookup."""
+        return statistics.fmean(self.lookups_ns) / 1e9 if self.lookups_ns else None
+
+
+@dataclass(frozen=True)
+class Store(ABC):
+    """Blocks on a tier, read the way one engine does it: ``threads`` in all, ``parallel`` of them for a request."""
+
+    name: str
+    threads: int
+    parallel: int
+    io_bytes: int
+    blocks: Sequence[str]
+
+    @abstractmethod
+    def measure(self, jobs: int, seconds: float, into: Sample) -> None:
+        """Read with so many in flight, recorded in ``into``."""
+
+    @abstractmethod
+    def reader(self) -> Callable[[str], object]:
+        """Reads one block; for one thread."""
+
+    @abstractmethod
+    def look_up(self, blocks: Sequence[str]) -> None:
+        """Make sure that all are there, as the engine does before it reads."""
+
+
+@dataclass(frozen=True)
+class Files(Store):
+    """Block files in a directory, through the replay driver's calls."""
+
+    laid: Blocks
     flow: Flow
+
+    def measure(self, jobs: int, seconds: float, into: Sample) -> None:
+        """A round of the replay driver."""
+        workers = [Worker(self.flow.calls(), Buffer(self.io_bytes)) for _ in range(jobs)]
+        round_ = Round(self.laid, self.flow, workers, "read", 100)
+        round_.run(seconds, lambda: None, lambda: None)
+        into.recorders += [worker.recorder for worker in workers]
+        into.lookups_ns += round_.lookups.kinds["lookup"]
+        into.seconds += round_.seconds
+
+    def reader(self) -> Callable[[str], object]:
+        """Open, read once, close."""
+        calls, buffer, times = self.flow.calls(), Buffer(self.io_bytes), CallTimes()
+        return lambda path: calls.load(path, buffer, times)
+
+    def look_up(self, blocks: Sequence[str]) -> None:
+        """A check of existence for each."""
+        calls, times = self.flow.calls(), CallTimes()
+        assert all(calls.lookup(path, times) for path in blocks)
+
+
+@dataclass(frozen=True)
+class Bucket(Store):
+    """Objects in a bucket, through the s3 driver's client."""
+
+    client: Client
+    objects: Objects
+
+    def measure(self, jobs: int, seconds: float, into: Sample) -> None:
+        """A round of the s3 driver."""
+        recorders = [Recorder() for _ in range(jobs)]
+        ended = Load(self.client, self.objects, recorders, 100, seed=len(into.recorders)).run(seconds, lambda _: None)
+        if ended.failure:
+            raise SystemExit(f"{self.name}: {ended.failure}")
+        into.recorders += recorders
+        into.seconds += ended.seconds
+
+    def reader(self) -> Callable[[str], object]:
+        """A GET request to its last byte."""
+        return self.client.get
+
+    def look_up(self, blocks: Sequence[str]) -> None:
+        """Not timed by the driver, so not done here either."""
+
+
+@dataclass(slots=True)
+class Case:
+    """A number of concurrent requests of one length: what was seen."""
+
     concurrent: int
     tokens: int
     observed_s: list[float] = field(default_factory=list)
-    workers: list[list[Worker]] = field(default_factory=list)
-    seconds: float = 0.0
-    lookups: list[CallTimes] = field(default_factory=list)
-    alone_s: list[float] = field(default_factory=list)
-
-    @property
-    def use(self) -> Use:
-        """The deployment that this flow belongs to."""
-        return use_of(self.flow)
-
-
-IO_BYTES = 1_179_648
-
-
-def use_of(flow: Flow) -> Use:
-    """A model of one unit for 16 tokens on that flow."""
-    parallel = POOL_THREADS if flow is POOL else 1
-    return Use(
-        "benchmark", 1, "bfloat16", "vllm-fs", None, IO_BYTES, BLOCK_TOKENS,
-        parallelism_per_request=parallel, threads=POOL_THREADS,
-    )  # fmt: skip
 
 
 def main() -> None:
-    """Measure, predict, restore and print, directory by directory."""
-    global IO_BYTES
+    """Measure, predict, restore and print, tier by tier."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directories", nargs="+")
-    parser.add_argument("--io-bytes", type=int, default=IO_BYTES)
+    parser.add_argument("tiers", nargs="+")
+    parser.add_argument("--io-bytes", type=int, default=1_179_648)
     parser.add_argument("--tokens", default="1k,8k,64k")
     parser.add_argument("--concurrent", default="1,4")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measured round")
     parser.add_argument("--requests", type=int, default=12, help="restored for each case")
     parser.add_argument("--dataset", default="2GiB")
     chosen = parser.parse_args()
-    IO_BYTES = chosen.io_bytes
     lengths = [parse_tokens(text) for text in chosen.tokens.split(",")]
     counts = [int(text) for text in chosen.concurrent.split(",")]
-    print(
-        f"{'directory':28} {'flow':9} {'at once':>7} {'tokens':>7} {'predicted':>10} {'observed':>10} {'ratio':>6}  off"
-    )
-    for directory in chosen.directories:
-        with workspace(inspect("predict", directory)) as space:
-            blocks = Blocks(space.path, IO_BYTES, parse_size(chosen.dataset) // IO_BYTES)
-            layers = [Worker(REQUESTS.calls(), Buffer(IO_BYTES)) for _ in range(LAYOUT_THREADS)]
-            fill(blocks, blocks.first_names(), layers, lambda: None)
-            blocks.sync()
+    print(f"{'tier':24} {'way':9} {'at once':>7} {'tokens':>7} {'predicted':>10} {'observed':>10} {'ratio':>6}  off")
+    for tier in chosen.tiers:
+        open_tier = in_bucket if bucket.claims(tier) else in_directory
+        with open_tier(tier, chosen.io_bytes, parse_size(chosen.dataset)) as stores:
             # A server's cache that fills while the first case is measured would make it the slowest.
-            warm = [Worker(REQUESTS.calls(), Buffer(IO_BYTES)) for _ in range(LAYOUT_THREADS)]
-            Round(blocks, REQUESTS, warm, "read", 100).run(4 * chosen.seconds, lambda: None, lambda: None)
-            for flow in (POOL, REQUESTS):
+            stores[-1].measure(LAYOUT_THREADS, 4 * chosen.seconds, Sample())
+            for store in stores:
                 for count in counts:
-                    cases = [Case(flow, count, tokens) for tokens in lengths]
-                    _take_turns(cases, blocks, chosen.seconds, chosen.requests)
+                    cases = [Case(count, tokens) for tokens in lengths]
+                    loaded, alone = take_turns(store, cases, chosen.seconds, chosen.requests)
                     for case in cases:
-                        _print(directory, case, cases[0])
+                        show(tier, store, case, predicted_s(store, case, loaded, alone))
 
 
-def _take_turns(cases: Sequence[Case], blocks: Blocks, seconds: float, requests: int) -> None:
-    """Measure, restore a third of the requests, measure, ...; all cases share the measured rounds of their load."""
-    first = cases[0]
-    for _ in range(3):
-        _measure(first, blocks, seconds)
-        for case in cases:
-            case.observed_s += _restored(case, blocks, max(1, requests // 3))
-    _measure(first, blocks, seconds)
+@contextmanager
+def in_directory(path: str, io_bytes: int, dataset_bytes: int) -> Iterator[list[Store]]:
+    """Both of vLLM's ways over one set of block files."""
+    with directory.workspace(directory.inspect("predict", path)) as space:
+        laid = Blocks(space.path, io_bytes, dataset_bytes // io_bytes)
+        writers = [Worker(REQUESTS.calls(), Buffer(io_bytes)) for _ in range(LAYOUT_THREADS)]
+        fill(laid, laid.first_names(), writers, lambda: None)
+        laid.sync()
+        yield [
+            Files("pool", 32, 32, io_bytes, laid.live, laid, POOL),
+            Files("requests", 32, 1, io_bytes, laid.live, laid, REQUESTS),
+        ]
 
 
-def _measure(case: Case, blocks: Blocks, seconds: float) -> None:
-    """One round of reads at the load of the case."""
-    jobs = case.use.in_flight(case.concurrent)
-    workers = [Worker(case.flow.calls(), Buffer(IO_BYTES)) for _ in range(jobs)]
-    round_ = Round(blocks, case.flow, workers, "read", 100)
-    round_.run(seconds, lambda: None, lambda: None)
-    case.workers.append(workers)
-    case.seconds += round_.seconds
-    case.lookups.append(round_.lookups)
-    (worker,) = alone = [Worker(case.flow.calls(), Buffer(IO_BYTES))]
-    Round(blocks, case.flow, alone, "read", 100).run(1.0, lambda: None, lambda: None)
-    side = worker.recorder.sides["read"]
-    case.alone_s.append(side.total_ns / side.ios / 1e9)
+@contextmanager
+def in_bucket(url: str, io_bytes: int, dataset_bytes: int) -> Iterator[list[Store]]:
+    """The way of vLLM's obj tier."""
+    tier = bucket.inspect("predict", url)
+    with tempfile.TemporaryDirectory() as folder, tier.workspace(Path(folder)) as space:
+        assert isinstance(space, bucket.BucketSpace)
+        client, objects = Client(tier), objects_for(space.prefix, io_bytes, dataset_bytes // io_bytes)
+        write_objects(client, space, [objects], lambda _: None)
+        yield [Bucket("io_threads", 4, 4, io_bytes, objects.reads, client, objects)]
 
 
-def _predicted_s(case: Case, measured_by: Case) -> float:
-    recorders = [worker.recorder for workers in measured_by.workers for worker in workers]
-    read = direction_of(recorders, "read", measured_by.seconds)
+def take_turns(store: Store, cases: Sequence[Case], seconds: float, requests: int) -> tuple[Sample, Sample]:
+    """Measure, restore a third of the requests, measure, ...; the reads at the load of the cases, and of one job."""
+    loaded, alone = Sample(), Sample()
+    jobs = use_of(store).in_flight(cases[0].concurrent)
+    for turn in range(4):
+        store.measure(jobs, seconds, loaded)
+        store.measure(1, 1.0, alone)
+        for case in cases if turn < 3 else []:
+            case.observed_s += restored(store, case, max(1, requests // 3))
+    return loaded, alone
+
+
+def use_of(store: Store) -> Use:
+    """A model of one unit for 16 tokens, on that store's engine."""
+    return Use(
+        "benchmark", 1, "bfloat16", store.name, None, store.io_bytes, BLOCK_TOKENS,
+        parallelism_per_request=store.parallel, threads=store.threads,
+    )  # fmt: skip
+
+
+def predicted_s(store: Store, case: Case, loaded: Sample, alone: Sample) -> float:
+    """What kvbench says of the case."""
+    read = direction_of(loaded.recorders, "read", loaded.seconds)
     assert read is not None
-    lookups = [ns for times in measured_by.lookups for ns in times.kinds["lookup"]]
-    point = unmeasured(Point("predicted", "t", "replay", IO_BYTES, "read", 1), "ok", None)
-    alone_s = statistics.fmean(measured_by.alone_s)
-    at = Measured(point, read, histograms_of(recorders)["read"], alone_s)
-    around = Around(lookup_s_per_unit=statistics.fmean(lookups) / 1e9)
-    return float(restore_curve(case.use, at, case.concurrent, np.array([float(case.tokens)]), around).seconds[0])
+    point = unmeasured(Point("predicted", "t", "replay", store.io_bytes, "read", 1), "ok", None)
+    at = Measured(point, read, histograms_of(loaded.recorders)["read"], alone.mean_s)
+    # A request looks its blocks up before it reads any, so one that is alone finds an idle tier.
+    around = Around(lookup_s_per_unit=(alone if case.concurrent == 1 else loaded).lookup_s)
+    curve = restore_curve(use_of(store), at, case.concurrent, np.array([float(case.tokens)]), around)
+    return float(curve.seconds[0])
 
 
-def _restored(case: Case, blocks: Blocks, requests: int) -> list[float]:
+def restored(store: Store, case: Case, requests: int) -> list[float]:
     """Seconds of ``requests`` restores, ``concurrent`` clients each asking for the next when the last one is there."""
-    engine = Engine(case.flow)
-    units = case.use.units(case.tokens)
+    engine = Engine(store)
+    units = use_of(store).units(case.tokens)
     found: list[float] = []
 
     def client(number: int) -> None:
@@ -153,7 +246,7 @@ def _restored(case: Case, blocks: Blocks, requests: int) -> list[float]:
         # The first request of a client starts with all others at once, which a server in use does not: it is left out.
         for turn in range(requests + (case.concurrent > 1)):
             began = time.perf_counter()
-            engine.restore([chance.choice(blocks.live) for _ in range(units)])
+            engine.restore([chance.choice(store.blocks) for _ in range(units)])
             if turn or case.concurrent == 1:
                 found.append(time.perf_counter() - began)
 
@@ -169,21 +262,20 @@ def _restored(case: Case, blocks: Blocks, requests: int) -> list[float]:
 class Engine:
     """The threads of the connector, and the one that looks blocks up."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, store: Store) -> None:
         """Start them."""
-        self.flow = flow
+        self._store, self._lookup = store, threading.Lock()
         self._tasks: queue.SimpleQueue[tuple[Sequence[str], Callable[[], None]] | None] = queue.SimpleQueue()
-        self._lookup, self._calls, self._times = threading.Lock(), flow.calls(), CallTimes()
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(POOL_THREADS)]
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(store.threads)]
         for thread in self._threads:
             thread.start()
 
-    def restore(self, paths: Sequence[str]) -> None:
+    def restore(self, blocks: Sequence[str]) -> None:
         """Look all blocks up, read them all; returns when the last one is there."""
         with self._lookup:
-            assert all(self._calls.lookup(path, self._times) for path in paths)
-        size = 1 if self.flow is POOL else len(paths)
-        tasks = [paths[at : at + size] for at in range(0, len(paths), size)]
+            self._store.look_up(blocks)
+        size = len(blocks) if self._store.parallel == 1 else 1
+        tasks = [blocks[at : at + size] for at in range(0, len(blocks), size)]
         left, lock, ended = len(tasks), threading.Lock(), threading.Event()
 
         def done() -> None:
@@ -205,19 +297,20 @@ class Engine:
             thread.join()
 
     def _work(self) -> None:
-        calls, buffer, times = self.flow.calls(), Buffer(IO_BYTES), CallTimes()
+        read = self._store.reader()
         while (task := self._tasks.get()) is not None:
-            for path in task[0]:
-                calls.load(path, buffer, times)
+            for block in task[0]:
+                read(block)
             task[1]()
 
 
-def _print(directory: str, case: Case, measured_by: Case) -> None:
-    predicted, observed = _predicted_s(case, measured_by), statistics.median(case.observed_s)
+def show(tier: str, store: Store, case: Case, predicted: float) -> None:
+    """A line of the table."""
+    observed = statistics.median(case.observed_s)
     ratio = predicted / observed
     far = "" if abs(ratio - 1) <= _AIM else f"  more than {_AIM:.0%} off"
     times = f"{predicted:9.3f}s {observed:9.3f}s {ratio:6.2f}"
-    print(f"{directory[-24:]:24} {case.flow.name:9} {case.concurrent:7} {case.tokens:7} {times}{far}", flush=True)
+    print(f"{tier[-24:]:24} {store.name:9} {case.concurrent:7} {case.tokens:7} {times}{far}", flush=True)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,8 @@ def _decide(
         )
         return _undecided(use, reads.tier, concurrent, None, reason)
     measured = reads.at(use.io_bytes, use.in_flight(concurrent))
-    around = Around(reads.lookup_s(use.io_bytes), wanted.gpu_copy_bytes_per_s)
+    # A request looks its blocks up before it reads any: what is in flight then are the reads of the others.
+    around = Around(reads.lookup_s(use.io_bytes, use.in_flight(concurrent - 1)), wanted.gpu_copy_bytes_per_s)
     if curve.model is not None and not same_model(curve.model, use.model):
         return _other_model(use, reads.tier, concurrent, measured, curve, around)
     single = reads.at(use.io_bytes, PUBLISHED_JOBS)
@@ -282,13 +283,16 @@ class Reads:
                 return rates
         return {}
 
-    def lookup_s(self, io_bytes: int) -> float | None:
-        """Mean seconds of one lookup where a replay measured it at that size."""
-        for point in self.run.points:
-            lookup = point.metadata.get("lookup")
-            latency = lookup.latency_ns if lookup else None
-            if (point.tier, point.io_bytes) == (self.tier, io_bytes) and latency is not None and latency.mean:
-                return latency.mean / 1e9
+    def lookup_s(self, io_bytes: int, jobs: int) -> float | None:
+        """Mean seconds of one lookup beside about ``jobs`` operations: of the measured numbers of jobs the nearest."""
+        for best in self._by_mix():
+            timed = {
+                measured_jobs: seconds
+                for (size, measured_jobs), point in best.items()
+                if size == io_bytes and (seconds := _lookup_s(point)) is not None
+            }
+            if timed:
+                return timed[min(timed, key=lambda measured_jobs: abs(measured_jobs - jobs))]
         return None
 
     def _by_mix(self) -> Iterator[dict[_Load, PointResult]]:
@@ -312,6 +316,13 @@ class Reads:
 def _read_latency(point: PointResult) -> LatencyNs | None:
     """The latency of a point's reads, None when it read nothing."""
     return point.read.latency_ns if point.read is not None and point.read.iops > 0 else None
+
+
+def _lookup_s(point: PointResult) -> float | None:
+    """Mean seconds of a point's lookups, None where nobody timed them."""
+    lookup = point.metadata.get("lookup")
+    latency = None if lookup is None else lookup.latency_ns
+    return latency.mean / 1e9 if latency is not None and latency.mean else None
 
 
 def _preference(point: PointResult) -> int:

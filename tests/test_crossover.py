@@ -32,7 +32,7 @@ from kvbench.histogram import Histogram
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
-from kvbench.results import RunResult
+from kvbench.results import Calls, RunResult
 from tests.conftest import Outcome
 from tests.factories import GPT_OSS_BLOCK, MS, SHIPPED_CSV, curve, direction, latency, measured, plain, point, use
 
@@ -474,6 +474,20 @@ def test_a_load_between_two_measured_ones_is_interpolated_and_marked(kvbench: Ru
     assert asked["interpolated"]
     assert asked["point"] == "between ceph-1 and ceph-read"
     assert asked["request"]["kind"] == "never"
+
+
+def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("ceph", 180.0))
+    run = results.load(path)
+    lookups = {jobs: Calls(100, latency(jobs * MS / 4)) for jobs in (32, 16, 1)}
+    points = [
+        replace(run.points[0], id=f"ceph-{jobs}", numjobs=jobs, driver="replay", metadata={"lookup": lookups[jobs]})
+        for jobs in lookups
+    ]
+    results.save(replace(run, points=tuple(points)), path)
+    arguments = ("--ttft-csv", SHIPPED_CSV, "--concurrent-restores", "1,2", "--json")
+    alone, two = kvbench("crossover", path, *arguments).json()["results"]
+    assert (alone["lookup_s_per_unit"], two["lookup_s_per_unit"]) == (0.00025, 0.004)
 
 
 def test_a_straight_line_is_offered_with_its_error(kvbench: Run, tmp_path: Path) -> None:
