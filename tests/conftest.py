@@ -84,12 +84,17 @@ class FakeFio:
 @pytest.fixture
 def fake_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFio:
     """A program called fio, first on PATH, that writes canned results."""
-    programs = tmp_path / "bin"
+    return install_fake_fio(tmp_path, monkeypatch)
+
+
+def install_fake_fio(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeFio:
+    """Put the fake fio into ``folder`` and that first on PATH."""
+    programs = folder / "bin"
     programs.mkdir()
     program = programs / "fio"
     program.write_text(f"#!{sys.executable} -I\n" + (ROOT / "tests" / "fake_fio.py").read_text())
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    log_file = tmp_path / "fio.log"
+    log_file = folder / "fio.log"
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_FIO_LOG", str(log_file))
     monkeypatch.setenv("FAKE_FIO_BEHAVIOUR", "{}")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kvbench import errors
-from kvbench.cli import build_app
+from kvbench.cli import build_app, main
 from kvbench.commands import COMMANDS
-from tests.conftest import ROOT, FakeFio, Outcome
+from tests.conftest import ROOT, Outcome, install_fake_fio
+from tests.factories import SHIPPED_CSV
 
 Kvbench = Callable[..., Outcome]
 
@@ -55,37 +57,42 @@ def test_the_examples_cover_every_command() -> None:
     assert {shlex.split(example)[1] for example in EXAMPLES} >= set(COMMANDS) - {"measure"}
 
 
+@pytest.fixture(scope="module")
+def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds what the README presumes: two tiers, a config, TTFT samples and earlier runs."""
+    folder = tmp_path_factory.mktemp("presumed")
+    for name in ("nvme", "cephfs", "tier"):
+        (folder / "mnt" / name).mkdir(parents=True)
+    (folder / "profiles" / "prefill").mkdir(parents=True)
+    for target in ("ttft.csv", "profiles/prefill/gpt-oss-120b-h200.csv"):
+        (folder / target).write_text(SHIPPED_CSV.read_text())
+    (folder / "config.json").write_text(
+        '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
+        ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'
+    )
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        install_fake_fio(tmp_path_factory.mktemp("fio"), monkeypatch)
+        monkeypatch.chdir(folder)
+        measure = ("fio", "--tier", "nvme=mnt/nvme", "--connector", "logical", "--runtime", "1", "--dataset", "128MiB")
+        assert main([*measure, "-o", "reports/my-run"]) == 0
+        shutil.copy("reports/my-run/points/nvme-1179648-mixed-j16/fio.json", "fio-output.json")
+        assert main(["import", "ceph=fio-output.json", "-o", "reports/theirs"]) == 0
+    return folder
+
+
+@pytest.mark.usefixtures("fake_fio")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_of_the_readme_works(
-    example: str, kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: str, kvbench: Kvbench, presumed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run it in a folder that holds what the README presumes: two tiers, a config, TTFT samples and earlier runs."""
-    prepare(kvbench, tmp_path, monkeypatch)
+    shutil.copytree(presumed, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     arguments = [argument.replace("/mnt/", f"{tmp_path}/mnt/") for argument in shlex.split(example)[1:]]
     if "-o" in arguments and "--resume" not in arguments:
         arguments[arguments.index("-o") + 1] += "-new"
     outcome = kvbench(*arguments)
     assert outcome.code in (0, 1, 3) if arguments[0] == "gate" else outcome.code == 0, outcome.err
     assert "Traceback" not in outcome.err
-
-
-def prepare(kvbench: Kvbench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    for name in ("nvme", "cephfs", "tier"):
-        (folder / "mnt" / name).mkdir(parents=True)
-    shipped = ROOT / "profiles" / "prefill" / "gpt-oss-120b-h200.csv"
-    (folder / "profiles" / "prefill").mkdir(parents=True)
-    for target in ("ttft.csv", "profiles/prefill/gpt-oss-120b-h200.csv"):
-        (folder / target).write_text(shipped.read_text())
-    (folder / "config.json").write_text(
-        '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
-        ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'
-    )
-    measure = ("fio", "--tier", "nvme=mnt/nvme", "--connector", "logical", "--runtime", "1", "--dataset", "128MiB")
-    assert kvbench(*measure, "-o", "reports/my-run").code == 0
-    raw = folder / "reports" / "my-run" / "points" / "nvme-1179648-mixed-j16" / "fio.json"
-    (folder / "fio-output.json").write_text(raw.read_text())
-    assert kvbench("import", "ceph=fio-output.json", "-o", "reports/theirs").code == 0
 
 
 def test_no_option_lacks_help() -> None:
