@@ -29,19 +29,20 @@ def break_even(
 ) -> BreakEven | None:
     """The break-even at ``tokens``; None outside the prompts that were measured or the lengths that were computed.
 
-    Scaling every latency by k scales the makespan by k, and the rate of a closed loop by 1 / k.
+    Scaling every latency by k scales the makespan by k, and the rate of a closed loop by 1 / k. With the reads T at the
+    tie and ``restore.reads_s``: k = T (T + around) / (loaded (T + alone share x around)).
     """
     if not curve.measured_from <= tokens <= curve.measured_to:
         return None
-    around_s, restore_s = (
-        float(np.interp(tokens, restore.tokens, values)) for values in (restore.around_s, restore.seconds)
+    around_s, loaded_s = (
+        float(np.interp(tokens, restore.tokens, values)) for values in (restore.around_s, restore.loaded_s)
     )
     left_s = float(curve.seconds(tokens)[0]) - around_s
     if left_s <= 0:
         return BreakEven(tokens, None, None)
     p99 = measured.read.latency_ns.p99 if measured.read.latency_ns else None
-    tier_s = restore_s - around_s
-    scaled = None if p99 is None or tier_s <= 0 else round(p99 * left_s / tier_s)
+    at_once_s = loaded_s * (left_s + restore.alone_share * around_s)
+    scaled = None if p99 is None or at_once_s <= 0 else round(p99 * left_s * (left_s + around_s) / at_once_s)
     return BreakEven(tokens, needed_bytes_per_s(use, tokens, left_s), scaled)
 
 

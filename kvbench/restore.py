@@ -3,7 +3,8 @@
 T_restore = lookups + the tier's reads + the copy to the GPU. The reads are list-scheduled over what one request has in
 flight, with latencies drawn from the measured histogram, and never faster than the measured rate shared by the requests
 that restore at once. Lookups come first (one thread, vLLM 0.24 kv_offload/tiering/async_lookup.py) and the copy to the
-GPU last (a promotion is complete before the load starts, vLLM RFC #51439), so the three add up.
+GPU last (a promotion is complete before the load starts, vLLM RFC #51439), so the three add up. A request that looks
+blocks up or copies reads nothing meanwhile, which leaves the tier to the others (``reads_s``).
 """
 
 from __future__ import annotations
@@ -57,13 +58,16 @@ NOTHING_AROUND = Around()
 class RestoreCurve:
     """Seconds to restore ``tokens`` (rising): the middle, and one row of ``draws`` for each simulated request.
 
-    ``around_s`` is the part that is not the tier's, shape (len(tokens),).
+    ``around_s`` is the part that is not the tier's and ``loaded_s`` what the reads take while all the others read too,
+    both of shape (len(tokens),); ``alone_share`` is the part of ``loaded_s`` that they take while nobody else does.
     """
 
     tokens: Floats
     seconds: Floats
     draws: Floats
     around_s: Floats
+    loaded_s: Floats
+    alone_share: float
 
 
 def restore_curve(
@@ -76,18 +80,31 @@ def restore_curve(
     """
     units, workers = units_of(use, tokens), use.parallelism_per_request
     around_s = _around_s(units * use.io_bytes, units, concurrent, around)
+    alone_share = _alone_share(use, measured, concurrent)
     shared_s = units / (measured.read.iops / concurrent)
     if measured.histogram is None:
-        mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None
         waves = np.ceil(units / workers)
-        seconds = np.maximum(shared_s, waves * (mean_ns or 0) / 1e9) + around_s
-        return RestoreCurve(tokens, seconds, seconds[np.newaxis, :], around_s)
-    # While others restore, they fill what the end of a request leaves free.
-    alone_s = measured.alone_s if concurrent == 1 else None
-    scheduled, relative_mean = _simulate(measured.histogram, workers, units.astype(int), alone_s)
-    # In a closed loop the rate moves with 1 / mean latency, so a replicate with slower units also has less bandwidth.
-    draws = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s) + around_s
-    return RestoreCurve(tokens, np.median(draws, axis=0), draws, around_s)
+        loaded = np.maximum(shared_s, waves * (_mean_s(measured) or 0))[np.newaxis, :]
+    else:
+        # While others restore, they fill what the end of a request leaves free.
+        alone_s = measured.alone_s if concurrent == 1 else None
+        scheduled, relative_mean = _simulate(measured.histogram, workers, units.astype(int), alone_s)
+        # In a closed loop the rate moves with 1 / mean latency: a replicate with slower units also has less bandwidth.
+        loaded = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s)
+    draws = reads_s(loaded, alone_share, around_s) + around_s
+    return RestoreCurve(tokens, np.median(draws, axis=0), draws, around_s, np.median(loaded, axis=0), alone_share)
+
+
+def reads_s(loaded_s: Floats, alone_share: float, around_s: Floats) -> Floats:
+    """Seconds that the reads of a request take among others who spend ``around_s`` of each request without reading.
+
+    ``loaded_s`` if all others read all the time, ``alone_share`` of it if none did. In between in proportion to those
+    who do, T / (T + around) of the others as an arriving request sees them (arrival theorem: Reiser and Lavenberg,
+    JACM 27 (1980) 313): T = alone + (loaded - alone) T / (T + around), a quadratic equation.
+    """
+    half = (loaded_s - around_s) / 2
+    found: Floats = half + np.sqrt(half**2 + alone_share * loaded_s * around_s)
+    return found
 
 
 def restore_tokens_per_s(
@@ -99,18 +116,32 @@ def restore_tokens_per_s(
     """
     if use.units_per_block == 0:
         return None
-    by_rate = concurrent / measured.read.iops
-    mean = measured.read.latency_ns.mean if measured.read.latency_ns else None
     one = np.ones(1)
-    beside = float(_around_s(one * use.io_bytes, one, concurrent, around)[0])
+    beside = _around_s(one * use.io_bytes, one, concurrent, around)
     workers = use.in_flight(concurrent) / concurrent
-    per_unit = max(by_rate, (mean or 0) / 1e9 / workers) + beside
+    loaded = one * max(concurrent / measured.read.iops, (_mean_s(measured) or 0) / workers)
+    per_unit = float((reads_s(loaded, _alone_share(use, measured, concurrent), beside) + beside)[0])
     return use.block_tokens / (use.units_per_block * per_unit)
 
 
 def units_of(use: Use, tokens: Floats) -> Floats:
     """Units that a restore of each number of tokens reads."""
     return np.array([use.units(math.ceil(length)) for length in tokens], dtype=float)
+
+
+def _mean_s(measured: Measured) -> float | None:
+    """Mean latency of a unit under load."""
+    mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None
+    return None if mean_ns is None else mean_ns / 1e9
+
+
+def _alone_share(use: Use, measured: Measured, concurrent: int) -> float:
+    """What the reads of a request take while nobody else reads, relative to all ``concurrent`` reading: 1 / concurrent
+    where they share the rate or the threads, 1 where a unit takes as long alone, or nobody knows."""
+    mean_s = _mean_s(measured)
+    quicker = 1.0 if measured.alone_s is None or not mean_s else min(1.0, measured.alone_s / mean_s)
+    of_the_threads = use.in_flight(concurrent) / (concurrent * use.parallelism_per_request)
+    return max(1 / concurrent, of_the_threads * quicker)
 
 
 def _around_s(size: Floats, units: Floats, concurrent: int, around: Around) -> Floats:

@@ -238,7 +238,14 @@ def test_without_p99_there_is_no_single_block() -> None:
 
 
 TARGET = 8192
-FLAT = RestoreCurve(np.array([1024.0, TARGET]), np.array([1.0, 2.0]), np.array([[1.0, 1.8], [1.0, 2.2]]), np.zeros(2))
+FLAT = RestoreCurve(
+    np.array([1024.0, TARGET]),
+    np.array([1.0, 2.0]),
+    np.array([[1.0, 1.8], [1.0, 2.2]]),
+    around_s=np.zeros(2),
+    loaded_s=np.array([1.0, 2.0]),
+    alone_share=1.0,
+)
 
 
 def request(kind: str, low: int | None = None, high: int | None = None) -> Request:

@@ -15,7 +15,7 @@ from kvbench.breakeven import break_even, budget_reach
 from kvbench.cost import Load, saving
 from kvbench.crossover import Goal, decide
 from kvbench.histogram import Histogram
-from kvbench.restore import Around, Measured, restore_curve, restore_tokens_per_s
+from kvbench.restore import Around, Measured, reads_s, restore_curve, restore_tokens_per_s
 from tests.factories import MS, curve, measured, use
 
 
@@ -51,6 +51,39 @@ def test_the_end_of_a_request_is_quicker_where_the_rate_is_the_limit() -> None:
     # Others that restore at the same time fill what one leaves free.
     beside = restore_curve(of, replace(loaded, alone_s=0.001), 2, lengths)
     assert beside.seconds == pytest.approx([0.004, 0.004, 0.008, 0.012], rel=1e-3)
+
+
+def test_who_looks_up_leaves_the_tier_to_the_others() -> None:
+    # Two requests of 16 blocks, one thread each, on a tier that gives 100 blocks a second however many ask: 320 ms
+    # while both read, 160 ms alone. Looking up takes 240 ms of each: T = 160 + 160 T / (T + 240) has the root 240.
+    of, lengths = use(parallelism_per_request=1), np.array([256.0])
+    loaded = replace(measured(100.0, 20.0, 2), alone_s=0.010)
+    around = Around(lookup_s_per_unit=0.015)
+    found = restore_curve(of, loaded, 2, lengths, around)
+    assert found.loaded_s == pytest.approx([0.320])
+    assert found.alone_share == 0.5
+    assert found.seconds == pytest.approx([0.240 + 0.240])
+    # On a tier where a unit takes as long alone, nobody gains from a pause of the others.
+    assert restore_curve(of, replace(loaded, alone_s=0.020), 2, lengths, around).seconds == pytest.approx([0.560])
+    assert restore_curve(of, replace(loaded, alone_s=None), 2, lengths, around).seconds == pytest.approx([0.560])
+
+
+def test_threads_that_are_shared_are_free_while_the_others_pause() -> None:
+    # Four requests share the 32 threads that one alone has too, so a quarter of the time is enough for one.
+    of = use(parallelism_per_request=32, threads=32)
+    found = restore_curve(of, measured(1000.0, 32.0, 32), 4, np.array([16.0 * 320]), Around(lookup_s_per_unit=0.001))
+    assert found.alone_share == 0.25
+    assert found.loaded_s == pytest.approx([1.28])
+
+
+@given(st.floats(0, 10), st.floats(0.01, 1), st.floats(0, 10))
+def test_reads_take_between_alone_and_loaded(loaded_s: float, share: float, around_s: float) -> None:
+    (found,) = reads_s(np.array([loaded_s]), share, np.array([around_s]))
+    assert share * loaded_s - 1e-9 <= found <= loaded_s + 1e-9
+    # It is the root: T (T + around) = alone (T + around) + (loaded - alone) T.
+    alone_s = share * loaded_s
+    left, right = found * (found + around_s), alone_s * (found + around_s) + (loaded_s - alone_s) * found
+    assert left == pytest.approx(right, abs=1e-6)
 
 
 def test_the_speed_on_long_prompts_counts_what_is_around() -> None:
@@ -119,6 +152,21 @@ def test_break_even_is_where_both_take_equally_long() -> None:
     assert found.bytes_per_s == pytest.approx(100 * 1_179_648 / 0.4)
     # All latencies have to shrink by 0.4.
     assert found.p99_ns == pytest.approx(4 * MS, rel=1e-6)
+
+
+def test_break_even_counts_that_others_pause() -> None:
+    # Loaded 320 ms, alone 160 ms, around 240 ms; prefill takes 400 ms, so the reads may take 160 ms:
+    # 160 x 400 = k (320 x 160 + 160 x 240) is k = 0.714.
+    of, at = use(parallelism_per_request=1), replace(measured(100.0, 20.0, 2), alone_s=0.010)
+    around = Around(lookup_s_per_unit=0.015)
+    restore = restore_curve(of, at, 2, np.array([256.0]), around)
+    found = break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256)
+    assert found is not None
+    assert found.p99_ns == pytest.approx(20 * MS * 64_000 / 89_600, rel=1e-6)
+    # With latencies so much shorter a restore takes what prefill takes.
+    factor = 89_600 / 64_000
+    tied = replace(measured(100.0 * factor, 20.0 / factor, 2), alone_s=0.010 / factor)
+    assert restore_curve(of, tied, 2, np.array([256.0]), around).seconds == pytest.approx([0.4], rel=1e-6)
 
 
 def test_no_storage_is_fast_enough_when_the_copy_alone_takes_longer() -> None:
