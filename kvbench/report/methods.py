@@ -23,7 +23,7 @@ def methods(wanted: Wanted) -> tuple[Method, ...]:
             "read histogram; the units are list-scheduled over the reads that one request keeps in flight, and never "
             "finish faster than units x concurrent restores / IOPS. The number is the median of 400 simulated "
             "requests, the interval their central 95 %. Lookups, where a replay timed them, and the copy to the GPU "
-            "(--gpu-copy) are added: the one comes before the reads, the other after, and meanwhile the others have the "
+            "(--gpu-copy) are added: the one comes before the reads, the other after; meanwhile the others have the "
             "tier. Checked against real restores (docs/decision.md): nearly always within 15 % on local disks and RGW; "
             "on ceph-fuse a pool of 32 threads was up to 1.4 times as fast as predicted.",
             f"{_READS[wanted.mix]}; the verdict names the point.",
