@@ -227,6 +227,12 @@ def test_secrets_of_the_environment_are_blacked_out(tmp_path: Path) -> None:
     assert without_secrets("see /etc/keys/hush", variables) == "see /etc/keys/hush"
 
 
+@pytest.mark.parametrize("text", ["", "  ", "''", '"" drop-caches', "' '"])
+def test_a_command_without_a_program_is_refused_before_anything_runs(text: str) -> None:
+    with pytest.raises(UsageError, match="--watch names no command"):
+        parse_command(text, "--watch")
+
+
 @pytest.mark.parametrize("text", ["", "  ", "echo 'open", "tool --password=hunter2", "tool --secret-key abc",
                                   "curl http://me:hunter2@host/"])  # fmt: skip
 def test_commands_that_are_refused(text: str) -> None:

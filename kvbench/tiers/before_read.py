@@ -33,8 +33,8 @@ def parse_command(text: str, option: str = "--before-read") -> tuple[str, ...]:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(f"{option} {text!r} cannot be split into words ({error}); check its quotes.") from None
-    if not words:
-        raise UsageError(f"{option} is empty; name a command, or leave the option out.")
+    if not words or not words[0].strip():
+        raise UsageError(f"{option} names no command; name one, or leave the option out.")
     if without_secrets(text) != text:
         raise UsageError(
             f"{option} carries what looks like a credential, and the command is recorded; "
