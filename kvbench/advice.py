@@ -16,11 +16,14 @@ from kvbench.units import (
     format_count,
     format_duration_ns,
     format_duration_s,
+    format_factor,
     format_tokens,
 )
 
 # Reads that reach this share of the best measured rate are as good as it: beyond it more threads only queue.
 _SATURATED = 0.95
+# Closer than this a factor would round to 1.
+_ALIKE = 1.05
 _SHARED_CLIENTS = ("server", "FUSE", "S3")
 
 
@@ -112,10 +115,15 @@ def in_plain_words(crossover: Crossover, curve: PrefillCurve | None) -> str:
     )
     if curve.measured_from <= at.tokens <= curve.measured_to:
         recompute_s = float(curve.seconds(at.tokens)[0])
-        ratio = at.p50_s / recompute_s
-        verb = f"{ratio:.2g} times as long as" if ratio >= 1 else f"{1 / ratio:.2g} times less than"
-        text += f", {verb} computing it again ({format_duration_s(recompute_s)})"
+        text += f", {_compared(at.p50_s / recompute_s)} computing it again ({format_duration_s(recompute_s)})"
     return f"{text}. {_one_block(crossover)}{_needed(crossover)}".strip()
+
+
+def _compared(ratio: float) -> str:
+    """Words for a ratio of two times, such as ``20 times as long as``."""
+    if 1 / _ALIKE < ratio < _ALIKE:
+        return "about as long as"
+    return f"{format_factor(ratio)} times as long as" if ratio > 1 else f"{format_factor(1 / ratio)} times less than"
 
 
 def _one_block(crossover: Crossover) -> str:
@@ -124,7 +132,7 @@ def _one_block(crossover: Crossover) -> str:
         return ""
     pieces = crossover.use.units(crossover.at_target.tokens if crossover.at_target else 0)
     return (
-        f"A single piece of it is quick: {format_duration_ns(single.p99_ns)} at worst, as long as computing "
+        f"A single piece of it is quick: 99 of 100 take at most {format_duration_ns(single.p99_ns)}, as long as computing "
         f"{format_tokens(single.tokens)} tokens. But the prompt is {format_count(pieces)} such pieces, and all of them "
         "have to arrive. "
     )

@@ -82,7 +82,12 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
         rounds=(),
         warnings=tuple(caveats.values()),
     )
-    return Measured(point, read, histogram, low.alone_s)
+    return Measured(point, read, histogram, _alone_s(low, high, share))
+
+
+def _alone_s(low: Measured, high: Measured, share: float) -> float | None:
+    """The mean latency of one operation in flight, which differs between two sizes; None where one is not known."""
+    return None if low.alone_s is None or high.alone_s is None else _log(low.alone_s, high.alone_s, share)
 
 
 def _quantiles_between(low: Histogram, high: Histogram, share: float) -> Histogram:

@@ -223,7 +223,7 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
         reason = f"restoring wins up to about {last:,} tokens and loses beyond: there is no single crossover"
         return Request("unknown", None, None, None, reason)
     ratio = seconds[-1] / prefill[-1]
-    reason = f"at {curve.measured_to:,} tokens restoring takes {ratio:.3g} times as long as prefill"
+    reason = f"at {curve.measured_to:,} tokens restoring takes {format_count(round(ratio)) if ratio >= 1000 else format(ratio, ".3g")} times as long as prefill"
     return Request("never", None, low, high, reason + doubt)
 
 

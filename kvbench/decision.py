@@ -284,15 +284,14 @@ class Reads:
         return {}
 
     def lookup_s(self, io_bytes: int, jobs: int) -> float | None:
-        """Mean seconds of one lookup beside about ``jobs`` operations: of the measured numbers of jobs the nearest."""
+        """Mean seconds of one lookup beside about ``jobs`` operations: of the loads that timed one the nearest.
+
+        The nearest in size first: a lookup reads no data, so that a size that was not measured has one too.
+        """
         for best in self._by_mix():
-            timed = {
-                measured_jobs: seconds
-                for (size, measured_jobs), point in best.items()
-                if size == io_bytes and (seconds := _lookup_s(point)) is not None
-            }
+            timed = {load: seconds for load, point in best.items() if (seconds := _lookup_s(point)) is not None}
             if timed:
-                return timed[min(timed, key=lambda measured_jobs: abs(measured_jobs - jobs))]
+                return timed[min(timed, key=lambda load: (abs(load[0] - io_bytes), abs(load[1] - jobs)))]
         return None
 
     def _by_mix(self) -> Iterator[dict[_Load, PointResult]]:

@@ -110,6 +110,11 @@ def format_tokens(tokens: int | float) -> str:
     return f"{tokens:,.0f}"
 
 
+def format_factor(factor: float) -> str:
+    """``1.4``, ``20``, ``1,235``: how many times as much, in two digits or whole, never with an exponent."""
+    return f"{factor:.2g}" if factor < 10 else f"{factor:,.0f}"
+
+
 def format_count(count: int | float) -> str:
     """A plain count with thousands separators."""
     return f"{count:,.0f}"

@@ -82,6 +82,43 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
+def test_loop_devices_over_one_file_share_their_uses(machine: Machine) -> None:
+    for name in ("loop0", "loop1"):
+        machine.loop(name, "/images/one.img")
+    machine.loop("loop2", "/images/two.img")
+    assert machine.uses("loop1") == []
+    machine.mount("loop0")
+    assert machine.uses("loop1") == ["loop0 is mounted at /data"]
+    assert machine.uses("loop2") == []
+
+
+def test_a_loop_device_over_another_name_of_the_file_is_found(machine: Machine, tmp_path: Path) -> None:
+    image, link = tmp_path / "one.img", tmp_path / "other.img"
+    image.touch()
+    link.hardlink_to(image)
+    machine.mount(machine.disk("loop0p1", of=machine.loop("loop0", str(image))))
+    machine.loop("loop1", str(link))
+    assert machine.uses("loop1") == ["loop0p1 is mounted at /data"]
+
+
+def test_lvm_on_another_loop_device_over_the_file_counts(machine: Machine) -> None:
+    for name in ("loop0", "loop1"):
+        machine.loop(name, "/images/one.img")
+    machine.disk("dm-0")
+    machine.hold("dm-0", "loop0", uuid="LVM-abc")
+    assert machine.uses("loop1") == ["loop0, which holds the same bytes, is part of dm-0 (LVM)"]
+
+
+def test_a_loop_device_over_a_disk_shares_what_lies_on_the_disk(machine: Machine) -> None:
+    machine.disk("sda")
+    machine.mount(machine.disk("sda1", of="sda"))
+    machine.disk("sda2", of="sda")
+    machine.loop("loop0", "/dev/sda")
+    machine.loop("loop1", "/dev/sda2")
+    assert machine.uses("loop0") == ["sda1 is mounted at /data"]
+    assert machine.uses("loop1") == []
+
+
 def test_an_unused_disk_is_free(machine: Machine) -> None:
     machine.disk("sda")
     machine.mount(machine.disk("sdb"))

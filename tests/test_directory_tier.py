@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import TierError
-from kvbench.tiers import directory, mounts
+from kvbench.tiers import device, directory, mounts
 from kvbench.tiers.guard import MARKER_NAME
 from kvbench.tiers.pagecache import cached_fraction, direct_write_error
 from tests.conftest import FakeFio, Outcome
@@ -57,6 +57,54 @@ def test_device_counters_are_bytes() -> None:
     diskstats = " 254       0 vda 100 5 2000 7 300 9 4000 11 0 1 2 0 0 0 0 3 4\n"
     assert mounts.device_counters("254:0", diskstats) == mounts.DeviceCounters(2000 * 512, 4000 * 512)
     assert mounts.device_counters("0:39", diskstats) is None
+
+
+# sysstat/sysstat#341: with native multipath the namespace counts nothing, and its hidden paths do.
+MULTIPATH = """\
+   0       0 nvme0c0n1 10 0 4000 7 5 0 2000 11 0 1 2
+   0       0 nvme0c1n1 10 0 1000 7 5 0 500 11 0 1 2
+   0       0 nvme0c1n2 99 0 9999 7 9 0 9999 11 0 1 2
+   0       0 nvme10c1n1 99 0 9999 7 9 0 9999 11 0 1 2
+ 259       1 nvme0n1 {own} 11 0 1 2
+ 259       2 nvme0n1p1 0 0 0 0 0 0 0 0 0 0 0
+"""
+
+
+@pytest.mark.parametrize("numbers", ["259:1", "259:2"])
+def test_the_paths_of_an_nvme_namespace_count_for_it(numbers: str) -> None:
+    diskstats = MULTIPATH.format(own="0 0 0 0 0 0 0")
+    assert mounts.device_counters(numbers, diskstats) == mounts.DeviceCounters(5000 * 512, 2500 * 512)
+
+
+def test_a_namespace_that_counts_itself_is_not_counted_twice() -> None:
+    diskstats = MULTIPATH.format(own="20 0 5000 14 10 0 2500")
+    assert mounts.device_counters("259:1", diskstats) == mounts.DeviceCounters(5000 * 512, 2500 * 512)
+
+
+@pytest.mark.parametrize(
+    ("iostats", "before", "after", "counted"),
+    [
+        ("1", (0, 0), (0, 0), None),  # in use, and nothing counted since boot
+        ("0", (500, 10), (500, 10), None),
+        ("1", (500, 10), (500, 10), (0, 0)),  # it counts: nothing was read
+        ("0", (500, 10), (700, 10), (200, 0)),
+        ("1", (500, 10), (700, 40), (200, 30)),
+    ],
+)
+def test_counters_that_stand_still_for_good_prove_nothing(
+    tmp_path: Path, iostats: str, before: tuple[int, int], after: tuple[int, int], counted: tuple[int, int] | None
+) -> None:
+    disk = tmp_path / "devices" / "vda"
+    for folder in (disk / "queue", disk / "vda1", tmp_path / "dev" / "block"):
+        folder.mkdir(parents=True)
+    (disk / "queue" / "iostats").write_text(f"{iostats}\n")
+    (disk / "vda1" / "partition").write_text("1\n")
+    (tmp_path / "dev" / "block" / "254:1").symlink_to(disk / "vda1")
+    mount = mounts.Mount("/x", "ext4", "/dev/vda1", "rw", "254:1")
+    readings = (mounts.DeviceCounters(*before), mounts.DeviceCounters(*after))
+    found = device.counted_since(*readings, mount, tmp_path)
+    assert found == (None if counted is None else mounts.DeviceCounters(*counted))
+    assert device.counted_since(None, readings[1], mount, tmp_path) is None
 
 
 def test_a_missing_directory_is_refused(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:

@@ -110,6 +110,15 @@ def test_a_cache_that_would_not_show_is_said(tmp_path: Path) -> None:
     assert not any("nothing in" in note for note in read_serving([SAMPLES / "sglang" / "details.jsonl"]).notes)
 
 
+def test_requests_and_an_average_in_other_units_are_refused(tmp_path: Path) -> None:
+    times = [seconds(length) for length in LENGTHS]
+    mean_ms = 1000 * sum(times) / len(times)
+    assert read_serving([vllm(tmp_path / "fits.json", mean_ttft_ms=mean_ms)]).rows
+    other = vllm(tmp_path / "other.json", ttfts=[1000 * time for time in times], mean_ttft_ms=mean_ms)
+    with pytest.raises(InputFileError, match="one of them is in another unit"):
+        read_serving([other])
+
+
 def test_requests_that_waited_are_refused_unless_allowed(tmp_path: Path) -> None:
     path = vllm(tmp_path / "a.json", max_concurrency=8, start_times=[0.0] * 4)
     with pytest.raises(InputFileError, match=r"left out 4 that shared the server with others; .* --allow-queued"):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kvbench import environment
 from kvbench.results import Conditions
-from kvbench.tiers.device import counted_device
-from kvbench.tiers.mounts import DeviceCounters, backing_of, device_counters
+from kvbench.tiers.device import counted_since, counters_of
+from kvbench.tiers.mounts import DeviceCounters, backing_of
 from kvbench.tiers.target import Tier
 
 
@@ -21,13 +21,13 @@ class Before:
 
 def before_round(tier: Tier) -> Before:
     """The counters of now."""
-    return Before(environment.cpu_times(), _counters(tier))
+    return Before(environment.cpu_times(), counters_of(tier.mount))
 
 
 def conditions_since(before: Before, tier: Tier) -> Conditions:
     """The conditions that this host and the tier's mount tell about a round that ends now; the rest is the driver's."""
-    device = _since(before.device, _counters(tier))
     mount = tier.mount
+    device = counted_since(before.device, counters_of(mount), mount)
     below = backing_of(mount) if mount else None
     return Conditions(
         memory_bytes=environment.memory_bytes(),
@@ -38,14 +38,3 @@ def conditions_since(before: Before, tier: Tier) -> Conditions:
         load_1m=environment.load_1m(),
         cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
     )
-
-
-def _counters(tier: Tier) -> DeviceCounters | None:
-    numbers = counted_device(tier.mount)
-    return device_counters(numbers) if numbers else None
-
-
-def _since(before: DeviceCounters | None, after: DeviceCounters | None) -> DeviceCounters | None:
-    if before is None or after is None:
-        return None
-    return DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)

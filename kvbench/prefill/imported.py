@@ -16,6 +16,8 @@ from kvbench.prefill.usable import SHARED, Taken, take
 
 # Beyond so many samples the curve gets slower, not better; an even selection keeps its shape.
 MOST_SAMPLES = 2000
+# The requests of a run and its own average may differ by rounding and by what failed, not by this factor: a unit would.
+_OTHER_UNIT = 30
 
 
 def read_serving(paths: Sequence[Path], *, allow_queued: bool = False, model: str | None = None) -> Samples:
@@ -26,6 +28,8 @@ def read_serving(paths: Sequence[Path], *, allow_queued: bool = False, model: st
     Averages count only when no run has its single requests. ``model`` replaces the name in the files.
     """
     found = collect(paths)
+    for run in found.runs:
+        _require_one_unit(run)
     taken = take(found.runs, allow_queued=allow_queued)
     where = ", ".join(str(path) for path in paths)
     rows = taken.rows
@@ -41,6 +45,21 @@ def read_serving(paths: Sequence[Path], *, allow_queued: bool = False, model: st
         skipped_rows=taken.left_out.total(),
         notes=tuple(notes),
     )
+
+
+def _require_one_unit(run: ServingRun) -> None:
+    """InputFileError when the requests of a run and its own average are in different units, as a new version may be."""
+    times = [request.ttft_s for request in run.requests if request.ok and not request.warm_up and request.ttft_s]
+    said_s = run.summary.ttft_mean_s
+    if not times or not said_s:
+        return
+    mean_s = float(np.mean(times))
+    if not 1 / _OTHER_UNIT < mean_s / said_s < _OTHER_UNIT:
+        raise InputFileError(
+            f"in {run.source} the TTFT of the requests is {mean_s:,.3g} s on average where the file's own average is "
+            f"{said_s:,.3g} s, so one of them is in another unit; this version of {run.tool} is not understood, give "
+            "the samples as a CSV with --ttft-csv."
+        )
 
 
 def _require_usable(rows: Sequence[Sample], taken: Taken, where: str) -> None:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from kvbench.report.data import BreakEvenMap
 from kvbench.report.drawing import (
+    BEHIND_TEXT,
     DASHES,
     INK,
     LONGEST_LABEL,
@@ -45,8 +46,8 @@ def breakeven_map(figure: BreakEvenMap, tiers: Sequence[str]) -> Figure:
     axes.set_yscale("log")
     axes.set_xlim(need.tokens[0], max(line.tokens[-1] for line in (need, *figure.given)))
     axes.set_ylim(low, high)
-    axes.text(0.02, 0.95, "restoring wins", transform=axes.transAxes, color=MUTED, va="top")
-    axes.text(0.02, 0.05, "recomputing wins", transform=axes.transAxes, color=MUTED, va="bottom")
+    axes.text(0.02, 0.95, "restoring wins", transform=axes.transAxes, color=MUTED, va="top", bbox=BEHIND_TEXT)
+    axes.text(0.02, 0.05, "recomputing wins", transform=axes.transAxes, color=MUTED, va="bottom", bbox=BEHIND_TEXT)
     if figure.target_tokens <= axes.get_xlim()[1]:
         axes.axvline(figure.target_tokens, color=MUTED, linestyle=(0, (1, 2)), linewidth=1)
         above = axes.get_xaxis_transform()

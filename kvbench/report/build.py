@@ -114,13 +114,13 @@ def _finding(all_judged: Sequence[Judged]) -> str:
 
 
 def _sentences(all_judged: Sequence[Judged]) -> list[str]:
-    found = []
+    found, what = [], _counted(all_judged)
     for label in dict.fromkeys(use_label(item) for item in all_judged):
         tiers: dict[Verdict, list[str]] = {"viable": [], "not viable": [], "cannot say": []}
         for item in all_judged:
             if use_label(item) == label:
                 tiers[item.crossover.verdict].append(series.tier_label(item, all_judged))
-        pays, loses = _joined(tiers["viable"]), _joined(tiers["not viable"])
+        pays, loses = (_joined(tiers[verdict], what) for verdict in ("viable", "not viable"))
         if pays and loses:
             found.append(f"{label}: restoring from {pays} beats recomputing, from {loses} it does not")
         elif pays or loses:
@@ -128,23 +128,29 @@ def _sentences(all_judged: Sequence[Judged]) -> list[str]:
     return found
 
 
-def _joined(names: Sequence[str]) -> str:
+def _counted(all_judged: Sequence[Judged]) -> str:
+    """What the verdicts of one model are counted in: each load of a tier has one."""
+    loads = {item.crossover.concurrent_restores for item in all_judged}
+    return "tiers" if len(loads) == 1 else "combinations of tier and load"
+
+
+def _joined(names: Sequence[str], what: str) -> str:
     """``a``, ``a and b``, ``a, b and c``; how many there are where that would fill the headline."""
     if len(names) > _MOST_SENTENCES:
-        return f"{len(names)} of the tiers"
+        return f"{len(names)} of the {what}"
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _summary(all_judged: Sequence[Judged]) -> list[str]:
     """One line for each verdict: its tiers, model by model."""
-    lines = []
+    lines, what = [], _counted(all_judged)
     for verdict in ("viable", "not viable", "cannot say"):
         tiers: dict[str, list[str]] = {}
         for item in all_judged:
             if item.crossover.verdict == verdict:
                 tiers.setdefault(use_label(item), []).append(series.tier_label(item, all_judged))
         if tiers:
-            named = "; ".join(f"{_joined(names)} for {label}" for label, names in tiers.items())
+            named = "; ".join(f"{_joined(names, what)} for {label}" for label, names in tiers.items())
             lines.append(f"{verdict[0].upper()}{verdict[1:]}: {named}")
     return lines
 

@@ -116,9 +116,9 @@ def _ratio(bar: TargetBar) -> float:
 def _compared(bar: TargetBar) -> str:
     ratio = _ratio(bar)
     return (
-        f"takes {ratio:.2g} times as long as recomputing"
+        f"takes {format_factor(ratio)} times as long as recomputing"
         if ratio >= 1
-        else f"is {1 / ratio:.2g} times as fast as recomputing"
+        else f"is {format_factor(1 / ratio)} times as fast as recomputing"
     )
 
 

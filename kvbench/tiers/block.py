@@ -111,6 +111,7 @@ def uses(name: str, kernel: Kernel) -> list[str]:
         found.append(f"it is part of {holder} ({_holder_kind(holder, kernel)})")
     for below in _made_of(name, kernel):
         found += _direct_uses(below, kernel)
+    found += _shared_uses(name, kernel)
     disk = _parent(name, kernel)
     if disk is not None:
         found += [f"its disk {disk} is part of {holder}" for holder in _holders(disk, kernel)]
@@ -224,7 +225,7 @@ def _direct_uses(name: str, kernel: Kernel) -> Iterator[str]:
         swap = _unescape(line.split()[0]) if line.split() else ""
         if swap and (Path(swap).resolve().name == name and swap.startswith("/dev/")):
             yield f"{name} is swap space"
-        if swap and swap == _text(kernel.sys_class_block / name / "loop" / "backing_file"):
+        if swap and swap == _backing_file(name, kernel):
             yield f"{name} lies over the swap file {swap}"
 
 
@@ -259,6 +260,32 @@ def _made_of(name: str, kernel: Kernel) -> list[str]:
     return _closure(name, below)
 
 
+def _shared_uses(name: str, kernel: Kernel) -> Iterator[str]:
+    """Uses of the same bytes by another way: the kernel lets many loop devices lie over one file or device."""
+    for loop in (name, *_made_of(name, kernel)):
+        below = _loop_over(loop, kernel)
+        for other in [*_twins(loop, kernel), *([below] if below else [])]:
+            for one in (other, *_built_on(other, kernel)):
+                yield from _direct_uses(one, kernel)
+            for holder in _holders(other, kernel):
+                if _loop_over(holder, kernel) is None:
+                    yield f"{other}, which holds the same bytes, is part of {holder} ({_holder_kind(holder, kernel)})"
+
+
+def _twins(name: str, kernel: Kernel) -> list[str]:
+    """The other loop devices over the file that a loop device lies over."""
+    backing = _backing_file(name, kernel)
+    loops = [entry.name for entry in kernel.sys_class_block.glob("loop*") if entry.name != name]
+    return sorted(loop for loop in loops if backing and _is_same_file(backing, _backing_file(loop, kernel)))
+
+
+def _is_same_file(one: str, other: str | None) -> bool:
+    try:
+        return other is not None and (one == other or Path(one).samefile(other))
+    except OSError:
+        return False
+
+
 def _closure(name: str, step: Callable[[str], list[str]]) -> list[str]:
     found: list[str] = []
     waiting = step(name)
@@ -284,11 +311,15 @@ def _holders(name: str, kernel: Kernel) -> list[str]:
 
 def _loop_over(name: str, kernel: Kernel) -> str | None:
     """The block device that a loop device lies over, None when it lies over a file."""
-    backing = _text(kernel.sys_class_block / name / "loop" / "backing_file")
+    backing = _backing_file(name, kernel)
     if backing is None or not backing.startswith("/dev/"):
         return None
     below = Path(backing).resolve().name
     return below if (kernel.sys_class_block / below).exists() else None
+
+
+def _backing_file(name: str, kernel: Kernel) -> str | None:
+    return _text(kernel.sys_class_block / name / "loop" / "backing_file")
 
 
 def _holder_kind(holder: str, kernel: Kernel) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvbench.tiers.mounts import Mount, backing_of, device_model, device_name
+from kvbench.tiers.mounts import DeviceCounters, Mount, backing_of, device_counters, device_model, device_name
 
 _SYS = Path("/sys")
 _KIB = 1024
+_NOTHING = DeviceCounters(0, 0)
 
 
 def device_facts(mount: Mount | None, sys: Path = _SYS) -> dict[str, str | int | None]:
@@ -39,6 +40,32 @@ def counted_device(mount: Mount | None) -> str | None:
         return None
     below = backing_of(mount)
     return mount.device_numbers if below is None else below.device_numbers
+
+
+def counters_of(mount: Mount | None) -> DeviceCounters | None:
+    """What the device that holds the mount has read and written so far, or None where nothing counts it."""
+    numbers = counted_device(mount)
+    return device_counters(numbers) if numbers else None
+
+
+def counted_since(
+    before: DeviceCounters | None, after: DeviceCounters | None, mount: Mount | None, sys: Path = _SYS
+) -> DeviceCounters | None:
+    """What the device has read and written between two readings; None where its counters stand still for good.
+
+    They do without accounting (queue/iostats 0), and where a device in use has counted nothing since boot. Counters
+    that moved are believed whatever iostats says.
+    """
+    if before is None or after is None:
+        return None
+    moved = DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)
+    stand_still = moved == _NOTHING and (after == _NOTHING or _accounting_is_off(mount, sys))
+    return None if stand_still else moved
+
+
+def _accounting_is_off(mount: Mount | None, sys: Path) -> bool:
+    numbers = counted_device(mount)
+    return numbers is not None and _text(_disk(sys / "dev" / "block" / numbers) / "queue" / "iostats") == "0"
 
 
 def _why_none(mount: Mount | None) -> str:

@@ -112,12 +112,17 @@ def device_counters(device_numbers: str, diskstats: str | None = None) -> Device
         if not source.exists():
             return None
         diskstats = source.read_text()
-    wanted = device_numbers.split(":")
-    for line in diskstats.splitlines():
-        fields = line.split()
-        if fields[:2] == wanted and len(fields) >= 10:
-            return DeviceCounters(read_bytes=int(fields[5]) * 512, written_bytes=int(fields[9]) * 512)
-    return None
+    rows = [fields for line in diskstats.splitlines() if len(fields := line.split()) >= 10]
+    own = next((fields for fields in rows if fields[:2] == device_numbers.split(":")), None)
+    if own is None:
+        return None
+    # An NVMe namespace with native multipath shows zeros on many kernels: its paths, nvme0c1n1, count
+    # (sysstat/sysstat#341, Atoptool/atop#157). What it counts itself, they count too.
+    namespace = re.match(r"nvme(\d+)n(\d+)", own[2])
+    path_name = re.compile(rf"nvme{namespace[1]}c\d+n{namespace[2]}") if namespace else None
+    paths = [fields for fields in rows if path_name and path_name.fullmatch(fields[2])]
+    read, written = (max(int(own[at]), sum(int(fields[at]) for fields in paths)) * 512 for at in (5, 9))
+    return DeviceCounters(read_bytes=read, written_bytes=written)
 
 
 def _parse(line: str) -> Mount | None:

@@ -103,6 +103,17 @@ def test_a_loop_device_over_a_mounted_one_is_refused_and_the_other_way_round(fre
         subprocess.run(["losetup", "-d", above], check=True)
 
 
+def test_another_loop_device_over_the_image_of_a_mounted_one_is_refused(fresh_loop: MakeLoop) -> None:
+    mounted = fresh_loop("image", xfs=True)
+    done = subprocess.run(["losetup", "--show", "-f", mounted.backing_file], capture_output=True, text=True, check=True)
+    other = done.stdout.strip()
+    try:
+        # The kernel grants exclusive use of the other one: it does not know that their bytes are the same.
+        assert f"{Path(mounted.device).name} is mounted at {mounted.mount}" in refusal(other)
+    finally:
+        subprocess.run(["losetup", "-d", other], check=True)
+
+
 def test_swap_is_refused(fresh_loop: MakeLoop) -> None:
     loop = fresh_loop("swap")
     subprocess.run(["mkswap", loop.device], check=True, capture_output=True)
