@@ -16,7 +16,7 @@ from kvbench.units import (
     format_count,
     format_duration_ns,
     format_duration_s,
-    format_factor,
+    format_number,
     format_tokens,
 )
 
@@ -123,7 +123,7 @@ def _compared(ratio: float) -> str:
     """Words for a ratio of two times, such as ``20 times as long as``."""
     if 1 / _ALIKE < ratio < _ALIKE:
         return "about as long as"
-    return f"{format_factor(ratio)} times as long as" if ratio > 1 else f"{format_factor(1 / ratio)} times less than"
+    return f"{format_number(ratio)} times as long as" if ratio > 1 else f"{format_number(1 / ratio)} times less than"
 
 
 def _one_block(crossover: Crossover) -> str:
@@ -132,9 +132,9 @@ def _one_block(crossover: Crossover) -> str:
         return ""
     pieces = crossover.use.units(crossover.at_target.tokens if crossover.at_target else 0)
     return (
-        f"A single piece of it is quick: 99 of 100 take at most {format_duration_ns(single.p99_ns)}, as long as computing "
-        f"{format_tokens(single.tokens)} tokens. But the prompt is {format_count(pieces)} such pieces, and all of them "
-        "have to arrive. "
+        f"A single piece of it is quick: 99 of 100 take at most {format_duration_ns(single.p99_ns)}, as long as "
+        f"computing {format_tokens(single.tokens)} tokens. But the prompt is {format_count(pieces)} such pieces, and "
+        "all of them have to arrive. "
     )
 
 

@@ -18,6 +18,7 @@ from kvbench.checks import voiding
 from kvbench.prefill.curve import Floats, PrefillCurve
 from kvbench.restore import NOTHING_AROUND, Around, Measured, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.results import Caveat, Use
+from kvbench.units import format_number
 
 SingleKind = Literal["from", "below-range", "above-range"]
 RequestKind = Literal["always", "from", "never", "unknown"]
@@ -223,7 +224,7 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
         reason = f"restoring wins up to about {last:,} tokens and loses beyond: there is no single crossover"
         return Request("unknown", None, None, None, reason)
     ratio = seconds[-1] / prefill[-1]
-    reason = f"at {curve.measured_to:,} tokens restoring takes {format_count(round(ratio)) if ratio >= 1000 else format(ratio, ".3g")} times as long as prefill"
+    reason = f"at {curve.measured_to:,} tokens restoring takes {format_number(ratio)} times as long as prefill"
     return Request("never", None, low, high, reason + doubt)
 
 
@@ -286,9 +287,8 @@ def _over_budget(restore: RestoreCurve, goal: Goal) -> tuple[Verdict, str] | Non
     if at >= len(restore.tokens):
         return "cannot say", "the restore time at the target length is beyond what was computed"
     low, high = np.quantile(restore.draws[:, at], [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-    text = (
-        f"restoring {goal.target_tokens:,} tokens takes {restore.seconds[at]:.3g} s of {goal.ttft_budget_s:g} s allowed"
-    )
+    takes = format_number(float(restore.seconds[at]))
+    text = f"restoring {goal.target_tokens:,} tokens takes {takes} s of {goal.ttft_budget_s:g} s allowed"
     if low > goal.ttft_budget_s:
         return "not viable", text
     return ("cannot say", text + " and lies within the interval") if high > goal.ttft_budget_s else None

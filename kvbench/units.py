@@ -110,9 +110,9 @@ def format_tokens(tokens: int | float) -> str:
     return f"{tokens:,.0f}"
 
 
-def format_factor(factor: float) -> str:
-    """``1.4``, ``20``, ``1,235``: how many times as much, in two digits or whole, never with an exponent."""
-    return f"{factor:.2g}" if factor < 10 else f"{factor:,.0f}"
+def format_number(number: float) -> str:
+    """``1.42``, ``20``, ``1,235``: three digits or whole, never with an exponent; not negative."""
+    return f"{number:.3g}" if number < 100 else f"{number:,.0f}"
 
 
 def format_count(count: int | float) -> str:

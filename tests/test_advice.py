@@ -31,11 +31,27 @@ FAST, SLOW = decided("nvme", 20_000.0), decided("cephfs", 100.0)
 
 def test_the_published_trap_is_explained_to_whoever_decides() -> None:
     text = in_plain_words(SLOW, PREFILL)
-    # 1,024 blocks at 100 a second are 10.24 s, 20 times 0.5 s; one block takes 1 / 6.25 s at 16 in flight.
+    # 1,024 blocks at 100 a second are 10.24 s, 20.5 times 0.5 s; one block takes 1 / 6.25 s at 16 in flight.
     assert "10.2 s" in text
-    assert "20 times as long as computing it again (500 ms)" in text
+    assert "20.5 times as long as computing it again (500 ms)" in text
     assert "But the prompt is 1,024 such pieces" in text
     assert "one request would need" in text
+
+
+@pytest.mark.parametrize(
+    ("iops", "words"),
+    [
+        (2048.0, "about as long as computing it again"),
+        (1.0, "2,048 times as long as computing it again"),
+        (20_480.0, "10 times less than computing it again"),
+    ],
+)
+def test_factors_are_written_without_exponents(iops: float, words: str) -> None:
+    assert words in in_plain_words(decided("t", iops), PREFILL)
+
+
+def test_a_p99_is_not_called_the_worst() -> None:
+    assert "99 of 100 take at most" in in_plain_words(SLOW, PREFILL)
 
 
 def test_a_viable_tier_is_not_talked_down() -> None:

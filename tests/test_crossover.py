@@ -497,6 +497,17 @@ def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path
     assert (alone["lookup_s_per_unit"], two["lookup_s_per_unit"]) == (0.00025, 0.004)
 
 
+def test_another_size_has_the_lookups_too(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("ceph", 180.0))
+    run = results.load(path)
+    metadata = {"lookup": Calls(100, latency(MS))}
+    small = replace(run.points[0], numjobs=16, driver="replay", metadata=metadata)
+    large = replace(small, id="large", io_bytes=8 * small.io_bytes)
+    results.save(replace(run, points=(small, large)), path)
+    asked = kvbench("crossover", path, "--ttft-csv", SHIPPED_CSV, "--what-if", "block-tokens=32", "--json").json()
+    assert [item["lookup_s_per_unit"] for item in asked["what_if"]] == [0.001]
+
+
 def test_a_straight_line_is_offered_with_its_error(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     arguments = ("crossover", path, "--ttft-csv", SHIPPED_CSV, "--prefill-curve")

@@ -202,6 +202,13 @@ def test_two_runs_with_the_same_tier_stay_apart(tmp_path: Path) -> None:
     assert [run.name for run in same] == ["one #1", "one #2"]
 
 
+def test_loads_are_not_counted_as_tiers(tmp_path: Path) -> None:
+    many = [point for tier in "abcdef" for point in points(tier, 100.0)]
+    built = build([loaded(tmp_path, points=tuple(many))], wanted(concurrent=(1, 2)))
+    assert "of the tiers" not in " ".join((built.finding, *built.summary))
+    assert "combinations of tier and load" in " ".join((built.finding, *built.summary))
+
+
 def test_several_loads(tmp_path: Path) -> None:
     built = build([loaded(tmp_path)], wanted(concurrent=(1, 4)))
     assert [item.concurrent_restores for item in built.judgements] == [1, 4, 1, 4]

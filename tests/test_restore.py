@@ -131,6 +131,17 @@ def test_between_two_sizes_bytes_follow_too() -> None:
     assert found.read.bytes_per_s == pytest.approx(200.0 * (2 << 20))
 
 
+def test_between_two_sizes_a_unit_alone_is_in_between_too() -> None:
+    # Alone 2.5 ms for 1 MiB and 10 ms for 4 MiB: 5 ms for 2 MiB, not the 2.5 ms of the smaller neighbour.
+    small, large = at_load(16, 400.0, 40.0, 1 << 20), at_load(16, 100.0, 160.0, 4 << 20)
+    found = between_sizes([replace(small, alone_s=0.0025), replace(large, alone_s=0.010)], 2 << 20)
+    assert found is not None
+    assert found.alone_s == pytest.approx(0.005)
+    halfway = between_sizes([replace(small, alone_s=0.0025), large], 2 << 20)
+    assert halfway is not None
+    assert halfway.alone_s is None
+
+
 @given(st.integers(1, 3000), st.integers(1, 3000))
 def test_the_poorer_neighbour_says_how_much_is_known(low: int, high: int) -> None:
     one, other = at_load(1, 100.0, 10.0), at_load(16, 400.0, 40.0)

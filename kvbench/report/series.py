@@ -37,7 +37,14 @@ from kvbench.report.decisions import average_cost
 from kvbench.report.events import Happening, happenings
 from kvbench.report.judged import Judged, LoadedRun, Wanted, band, recompute_band
 from kvbench.results import PointResult
-from kvbench.units import format_bandwidth, format_bytes, format_duration_ns, format_duration_s, format_tokens
+from kvbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_duration_ns,
+    format_duration_s,
+    format_number,
+    format_tokens,
+)
 
 PUBLISHED_TAILS_S = (0.005, 0.05, 0.5)
 _SHOWN_LENGTHS = 48
@@ -116,9 +123,9 @@ def _ratio(bar: TargetBar) -> float:
 def _compared(bar: TargetBar) -> str:
     ratio = _ratio(bar)
     return (
-        f"takes {format_factor(ratio)} times as long as recomputing"
+        f"takes {format_number(ratio)} times as long as recomputing"
         if ratio >= 1
-        else f"is {format_factor(1 / ratio)} times as fast as recomputing"
+        else f"is {format_number(1 / ratio)} times as fast as recomputing"
     )
 
 
