@@ -255,8 +255,8 @@ def _device(name: str, target: str) -> Diagnosis:
 
 def _contents(device: block.BlockDevice) -> Finding:
     try:
-        head = block.read_head(device)
-        block.require_expendable(device, head)
+        head, tail = block.read_ends(device)
+        block.require_expendable(device, head, tail)
     except TierError as error:
         return Finding("contents", "note", "must not be written", str(error))
     found = block.filesystem_signature(head)

@@ -293,18 +293,32 @@ HEADS = [
 def test_a_member_that_is_not_assembled_is_refused(head: bytes, member: str) -> None:
     assert block.member_signature(head) == member
     with pytest.raises(TierError, match=f"carries a signature of {member}.*wipefs -a /dev/nvme1n1"):
-        block.require_expendable(DEVICE, head)
+        block.require_expendable(DEVICE, head, b"")
+
+
+# A device of 100 MiB and 5 KiB: 1.0 lies on 4 KiB, 0.90 on 64 KiB, both counted from the start.
+@pytest.mark.parametrize("offset", [(100 << 20) - 4096, (100 << 20) - (64 << 10)], ids=["1.0", "0.90"])
+def test_an_md_superblock_at_the_end_is_seen(tmp_path: Path, offset: int) -> None:
+    size = (100 << 20) + 5120
+    path = tmp_path / "member"
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(offset)
+        file.write(b"\xfc\x4e\x2b\xa9")
+    device = BlockDevice(path, "sdx", size, 512, 512, None, read_only=False)
+    with pytest.raises(TierError, match="carries a signature of MD RAID"):
+        block.require_expendable(device, *block.read_ends(device))
 
 
 @pytest.mark.parametrize("head", [b"", b"\0" * block.HEAD_BYTES, b"XFSB" + b"\0" * 600])
 def test_no_member_is_no_objection(head: bytes) -> None:
     assert block.member_signature(head) is None
-    block.require_expendable(DEVICE, head)
+    block.require_expendable(DEVICE, head, b"")
 
 
 def test_a_read_only_device_cannot_be_written() -> None:
     with pytest.raises(TierError, match="is read-only; measure reads only"):
-        block.require_expendable(BlockDevice(Path("/dev/sr0"), "sr0", 1, 512, 512, None, read_only=True), b"")
+        block.require_expendable(BlockDevice(Path("/dev/sr0"), "sr0", 1, 512, 512, None, read_only=True), b"", b"")
 
 
 @pytest.mark.parametrize(

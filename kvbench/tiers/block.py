@@ -18,6 +18,8 @@ from kvbench.errors import TierError
 
 # Enough of the start of a device for every signature below: btrfs keeps its own at 64 KiB.
 HEAD_BYTES = 68 << 10
+# Enough of its end for the superblocks of MD's versions 0.90 and 1.0.
+TAIL_BYTES = 128 << 10
 
 _SECTOR = 512
 
@@ -124,16 +126,20 @@ def mount_point_of(name: str, kernel: Kernel) -> str | None:
     return next(_mount_points(name, numbers, kernel), None)
 
 
-def member_signature(head: bytes) -> str | None:
-    """What the start of a device says it is a member of, though nothing has assembled it now; None for nothing known.
+def member_signature(head: bytes, tail: bytes = b"", size_bytes: int = 0) -> str | None:
+    """What the ends of a device say it is a member of, though nothing has assembled it now; None for nothing known.
 
-    Offsets: lvm2 lib/format_text (label in the first four sectors), linux md.4 (1.1 at 0, 1.2 at 4096), cryptsetup
-    LUKS header, Ceph BlueStore's label.
+    ``tail`` are the last bytes of the ``size_bytes`` of the device. Offsets: lvm2 lib/format_text (label in the first
+    four sectors), linux md.4 (1.1 at 0, 1.2 at 4096, 1.0 at least 8 KiB and 0.90 at least 64 KiB before the end),
+    cryptsetup LUKS header, Ceph BlueStore's label.
     """
     for sector in range(4):
         if head[sector * _SECTOR :].startswith(b"LABELONE"):
             return "LVM"
-    if any(head[offset : offset + 4] == b"\xfc\x4e\x2b\xa9" for offset in (0, 4096)):
+    near_end = ((size_bytes - (8 << 10)) & ~0xFFF, (size_bytes & ~0xFFFF) - (64 << 10))
+    in_tail = [len(tail) - size_bytes + offset for offset in near_end]
+    places = [(head, 0), (head, 4096), *((tail, offset) for offset in in_tail if offset >= 0)]
+    if any(data[offset : offset + 4] == b"\xfc\x4e\x2b\xa9" for data, offset in places):
         return "MD RAID"
     if head.startswith(b"LUKS\xba\xbe"):
         return "LUKS"
@@ -176,11 +182,11 @@ def require_consent(device: BlockDevice, allow_destroy: Sequence[str]) -> None:
     )
 
 
-def require_expendable(device: BlockDevice, head: bytes) -> None:
+def require_expendable(device: BlockDevice, head: bytes, tail: bytes) -> None:
     """TierError when the device cannot be written or carries the signature of LVM, MD, LUKS or BlueStore."""
     if device.read_only:
         raise TierError(f"{device.path} is read-only; measure reads only with --mix read.")
-    member = member_signature(head)
+    member = member_signature(head, tail, device.size_bytes)
     if member is not None:
         raise TierError(
             f"{device.path} carries a signature of {member}, so it may be part of a set that is not assembled now; "
@@ -208,11 +214,13 @@ def not_exclusive(device: BlockDevice, error: OSError) -> str:
     )
 
 
-def read_head(device: BlockDevice) -> bytes:
-    """The start of the device, for its signatures; TierError when it cannot be read."""
+def read_ends(device: BlockDevice) -> tuple[bytes, bytes]:
+    """The start and the end of the device, for its signatures; TierError when it cannot be read."""
     try:
         with device.path.open("rb") as file:
-            return file.read(HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
+            file.seek(max(0, device.size_bytes - TAIL_BYTES))
+            return head, file.read(TAIL_BYTES)
     except OSError as error:
         raise TierError(f"{device.path} cannot be read ({error.strerror}); reading a device needs root.") from None
 

@@ -102,7 +102,7 @@ def inspect(name: str, target: str, allow_destroy: Sequence[str]) -> DeviceTier:
     block.require_unused(device, kernel)
     writable = str(device.path) in allow_destroy
     if writable:
-        block.require_expendable(device, block.read_head(device))
+        block.require_expendable(device, *block.read_ends(device))
     status = device.path.stat()
     return DeviceTier(name, device, f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", writable)
 
