@@ -197,6 +197,12 @@ def dropped_chunk(answer: Answer) -> None:
     answer.write(b"400\r\ndata: {")
 
 
+def unprintable_error(answer: Answer) -> None:
+    """An error with a lone surrogate and an escape sequence in it."""
+    answer.start(403, "application/json")
+    answer.write(b'{"error": {"message": "no \\ud800 \\u001b[31mway"}}')
+
+
 def too_many_requests(answer: Answer) -> None:
     """429, with a wait that is not followed."""
     answer.start(429, "application/json", {"Retry-After": "1"})
@@ -288,6 +294,6 @@ def shorter_than_asked(answer: Answer) -> None:
 def no_usage(answer: Answer) -> None:
     """No usage at all. Slow enough that noise is no five-fold drop, which nothing could explain here."""
     answer.start()
-    time.sleep(PAUSE_S / 6)
+    time.sleep(PAUSE_S / 2)
     answer.text(reason="length")
     answer.done()

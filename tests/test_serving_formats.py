@@ -181,6 +181,72 @@ def test_versions_and_who_counted() -> None:
     )
 
 
+def inference_perf_requests(folder: Path, change: Any) -> ServingRun:
+    """The run of three of inference-perf's requests, each of them changed."""
+    path = SAMPLES / "inference_perf/new/per_request_lifecycle_metrics.json"
+    return read_file(edited(path, folder, lambda document: [change(item) for item in document[:3]]))[0]
+
+
+def test_a_role_chunk_of_inference_perf_is_no_first_token(tmp_path: Path) -> None:
+    def chat(item: Any) -> Any:
+        """A role 0.03 s before the reasoning; the tokens that the tool saw begin with the answer."""
+        response = item["info"]["response_metrics"]
+        first, last = response["output_token_times"]
+        deltas = ({"role": "assistant", "content": ""}, {"reasoning_content": "a"}, {"content": "b"})
+        response["response_chunks"] = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
+        response |= {"chunk_times": [first - 0.03, first, last], "output_token_times": [last]}
+        return item
+
+    run = inference_perf_requests(tmp_path, chat)
+    assert [request.ttft_s for request in run.requests] == pytest.approx(list(TTFT_S.values()))
+
+    def without_chunks(item: Any) -> Any:
+        del item["info"]["response_metrics"]["output_token_times"]
+        return item
+
+    assert [one.ttft_s for one in inference_perf_requests(tmp_path, without_chunks).requests] == [None] * 3
+
+
+def test_inference_perf_without_the_mirrored_length_or_with_computed_metrics_only(tmp_path: Path) -> None:
+    def newer(item: Any) -> Any:
+        del item["info"]["input_tokens"], item["info"]["response_metrics"]["server_usage"]
+        return item
+
+    run = inference_perf_requests(tmp_path, newer)
+    assert [request.prompt_tokens for request in run.requests] == [1005, 4005, 16005]
+
+    def computed(item: Any) -> Any:
+        ttft_s = item["info"]["response_metrics"]["output_token_times"][0] - item["start_time"]
+        metrics = {"time_to_first_token": ttft_s, "input_tokens": item.pop("info")["input_tokens"]}
+        return item | {"computed_metrics": metrics}
+
+    run = inference_perf_requests(tmp_path, computed)
+    assert [request.prompt_tokens for request in run.requests] == [1005, 4005, 16005]
+    assert [request.ttft_s for request in run.requests] == pytest.approx(list(TTFT_S.values()))
+
+
+@pytest.mark.parametrize(("cached", "hit_rate"), [(0.0, None), (250.0, 0.25)])
+def test_no_cached_tokens_in_a_summary_of_inference_perf_is_no_word(
+    cached: float, hit_rate: float | None, tmp_path: Path
+) -> None:
+    """It adds up 0 for every request of which the server did not say what was cached."""
+
+    def counted(document: Any) -> Any:
+        document["successes"]["prompt_tokens"] = {"total": 1000.0, "cached": cached, "mean": 1000.0}
+        return document
+
+    path = edited(SAMPLES / "inference_perf/stages/stage_1_lifecycle_metrics.json", tmp_path, counted)
+    assert read_file(path)[0].summary.hit_rate == hit_rate
+
+
+def test_a_summary_is_read_where_only_prometheus_wrote_stages(tmp_path: Path) -> None:
+    shutil.copy(
+        SAMPLES / "inference_perf/stages/stage_1_lifecycle_metrics.json", tmp_path / "summary_lifecycle_metrics.json"
+    )
+    shutil.copy(SAMPLES / "inference_perf/stages/stage_0_prometheus_metrics.json", tmp_path)
+    assert "summary_lifecycle_metrics.json" in [run.source for run in collect([tmp_path]).runs]
+
+
 def test_the_tags_of_the_first_aiperf_stand_below_records() -> None:
     run = only("aiperf-0.1/profile_export_aiperf.json")
     assert (run.tool, run.model, run.summary.ttft_mean_s) == ("AIPerf", "org/model-8b", 0.21)
@@ -190,6 +256,14 @@ def test_the_warm_up_phase_is_no_result() -> None:
     with pytest.raises(InputFileError, match="is of the warm-up phase; name the folder above 'phases'"):
         read_file(SAMPLES / "aiperf/phases/warmup/profile_export_aiperf.json")
     assert len(collect([SAMPLES / "aiperf"]).runs) == 2
+
+
+def test_aiperfs_raw_records_are_no_second_copy_of_its_requests(tmp_path: Path) -> None:
+    """``--export-level raw`` writes bodies and answers into a file of its own, failed requests with their error."""
+    shutil.copytree(SAMPLES / "aiperf", tmp_path, dirs_exist_ok=True)
+    raw = {"metadata": {"request_start_ns": 1}, "payload": {}, "responses": [], "error": {"message": "timeout"}}
+    (tmp_path / "profile_export_raw.jsonl").write_text(json.dumps(raw) + "\n")
+    assert collect([tmp_path]).runs == collect([SAMPLES / "aiperf"]).runs
 
 
 def test_a_run_in_several_files_counts_once() -> None:

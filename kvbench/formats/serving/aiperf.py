@@ -110,11 +110,13 @@ def read(documents: tuple[Any, ...], path: Path) -> tuple[ServingRun, ...]:
 
 
 def _are_records(documents: tuple[Any, ...]) -> bool:
+    """Not those of ``profile_export_raw.jsonl``, which have ``responses`` where these have metrics."""
     return bool(documents) and all(
         isinstance(document, dict)
         and isinstance(document.get("metadata"), dict)
         and "request_start_ns" in document["metadata"]
         and ("metrics" in document or "error" in document)
+        and "responses" not in document
         for document in documents
     )
 

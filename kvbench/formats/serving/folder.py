@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,6 +14,8 @@ from kvbench.formats.serving import documents, format_of, known, read_file
 from kvbench.formats.serving.record import ServingRun
 
 _MOST_FILES = 2000
+# inference-perf also writes Prometheus' and the sessions' view of a stage, which repeat no summary.
+_STAGE = re.compile(r"stage_\d+_lifecycle_metrics\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def _candidates(folder: Path) -> Iterator[Path]:
             for name in folders
             if not name.startswith(".") and (name != "phases" or "phase_manifest.json" not in here)
         )
-        staged = any(name.startswith("stage_") for name in here)
+        staged = any(_STAGE.fullmatch(name) for name in here)
         for name in sorted(here):
             repeats = staged and name == "summary_lifecycle_metrics.json"
             failed = name.endswith(".failure.json")

@@ -1,9 +1,11 @@
 """inference-perf reports: ``per_request_lifecycle_metrics.json``, ``stage_N`` and ``summary`` ones, and Prometheus'.
 
 Source: inference_perf/reportgen/base.py and apis/base.py of kubernetes-sigs/inference-perf, 0.1 to 0.7. Every time is
-in seconds. TTFT of a request is ``output_token_times[0] - start_time``, as its own reports have it; ``info`` was flat
-once and has ``request_metrics`` and ``response_metrics`` now. ``*_prometheus_metrics.json`` is the server's own view,
-of which only the hit rates are taken: they are read from beside the report of the same stage.
+in seconds. TTFT of a request ends with the first chunk that has text; its own reports take ``output_token_times[0]``,
+which leaves the reasoning of a thinking model out. ``info`` was flat once and has ``request_metrics`` and
+``response_metrics`` now; ``computed_metrics`` may stand in its place. ``*_prometheus_metrics.json`` is the server's own
+view, of which only the hit rates are taken: they are read from beside the report of the same stage.
+NOTE: ``prompt_tokens.cached`` is 0 too where the server never said what was cached.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSum
 from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, count, parsed, seconds, share
 
 NAME = "inference-perf"
+_MEASURED = frozenset({"info", "computed_metrics"})
 
 
 class _Statistics(Foreign):
@@ -77,13 +80,28 @@ class _Usage(Foreign):
 
 class _Response(Foreign):
     output_token_times: list[Number] | None = None
+    response_chunks: list[Any] | None = None
     chunk_times: list[Number] | None = None
     server_usage: Annotated[_Usage | None, Optional] = None
 
 
+class _Text(Foreign):
+    input_tokens: Number = None
+
+
+class _Sent(Foreign):
+    text: Annotated[_Text | None, Optional] = None
+
+
 class _Info(_Response):
     input_tokens: Number = None
+    request_metrics: Annotated[_Sent | None, Optional] = None
     response_metrics: Annotated[_Response | None, Optional] = None
+
+
+class _Computed(Foreign):
+    time_to_first_token: Number = None
+    input_tokens: Number = None
 
 
 class _Request(Foreign):
@@ -91,6 +109,7 @@ class _Request(Foreign):
     end_time: Number = None
     request: Any = None
     info: Annotated[_Info | None, Optional] = None
+    computed_metrics: Annotated[_Computed | None, Optional] = None
     error: Any = None
 
 
@@ -100,8 +119,12 @@ def accepts(documents: tuple[Any, ...]) -> bool:
         return False
     document = documents[0]
     if isinstance(document, list):
-        return bool(document) and all(
-            isinstance(item, dict) and {"start_time", "end_time", "info"} <= item.keys() for item in document
+        # A failed request has no metrics, and no info where the report was told to leave it out.
+        return any(isinstance(item, dict) and _MEASURED & item.keys() for item in document) and all(
+            isinstance(item, dict)
+            and {"start_time", "end_time"} <= item.keys()
+            and bool(_MEASURED & item.keys() or item.get("error"))
+            for item in document
         )
     return isinstance(document, dict) and {"load_summary", "successes"} <= document.keys()
 
@@ -158,7 +181,7 @@ def _summary(report: _Report) -> ServingSummary:
     hits = done.prefix_cache_hit_percent or _Statistics()
     external = done.external_prefix_cache_hit_percent or _Statistics()
     tokens = done.prompt_tokens or _Tokens()
-    told = tokens.cached / tokens.total if tokens.cached is not None and tokens.total else None
+    told = tokens.cached / tokens.total if tokens.cached and tokens.total else None
     return ServingSummary(
         completed=count(done.count),
         failed=count(report.failures.count) if report.failures else None,
@@ -176,21 +199,43 @@ def _summary(report: _Report) -> ServingSummary:
 
 
 def _request(item: _Request) -> ServedRequest:
-    info = item.info or _Info()
+    info, computed = item.info or _Info(), item.computed_metrics or _Computed()
+    sent = (info.request_metrics.text if info.request_metrics else None) or _Text()
     response = info.response_metrics or info
     usage = response.server_usage or _Usage()
-    times = response.output_token_times or response.chunk_times or []
-    first, start, end = times[0] if times else None, item.start_time, item.end_time
-    ttft_s = seconds(first - start) if first is not None and start is not None else None
+    first, start, end = _first_token(response), item.start_time, item.end_time
+    ttft_s = seconds(first - start if first is not None and start is not None else computed.time_to_first_token)
     details = usage.prompt_tokens_details or _Details()
     return ServedRequest(
-        prompt_tokens=count(usage.prompt_tokens or info.input_tokens),
+        prompt_tokens=count(usage.prompt_tokens or info.input_tokens or sent.input_tokens or computed.input_tokens),
         ttft_s=ttft_s,
         e2e_s=seconds(end - start) if end is not None and start is not None else None,
         start_s=start,
         cached_tokens=count(details.cached_tokens),
         ok=ttft_s is not None and not item.error,
     )
+
+
+def _first_token(response: _Response) -> float | None:
+    """When the first text arrived; never the time of a chunk of which nobody knows whether it had any."""
+    chunks = zip(response.response_chunks or (), response.chunk_times or (), strict=False)
+    seen = (at for chunk, at in chunks if _has_text(chunk))
+    return next(seen, None) or next(iter(response.output_token_times or ()), None)
+
+
+def _has_text(chunk: Any) -> bool:
+    """Whether a chunk, JSON in a text, has content or reasoning: a chat's first one has only a role."""
+    try:
+        data = json.loads(chunk) if isinstance(chunk, str) else chunk
+    except (ValueError, RecursionError):
+        return False
+    choices = data.get("choices") if isinstance(data, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    delta = choice.get("delta")
+    texts = (
+        [delta.get(name) for name in ("content", "reasoning_content", "reasoning")] if isinstance(delta, dict) else []
+    )
+    return any((choice.get("text"), *texts))
 
 
 def _model(request: Any) -> str | None:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from kvbench import __version__
 from kvbench.prefill.live.endpoint import Endpoint
-from kvbench.prefill.live.protocol import BadEvent, Event, First, error_text, read_line
+from kvbench.prefill.live.protocol import BadEvent, Event, First, error_text, one_line, read_line
 from kvbench.prefill.live.secret import redact
 
 _CONNECT_S = 10.0
@@ -100,8 +100,10 @@ class Client:
         self._cut = None
         # A server that sends a byte now and then never lets a single read time out.
         end = threading.Timer(2 * timeout_s, self.cut, ["no answer in time"])
-        end.start()
+        # Interrupted between here and its end, it must not keep the process for that long.
+        end.daemon = True
         try:
+            end.start()
             self._ready(timeout_s)
             body = None if data is None else json.dumps(data).encode()
             self._http.request(method, path, body, self._headers(len(body or b""), accept="*/*"))
@@ -291,17 +293,20 @@ def _said(response: http.client.HTTPResponse, kind: str) -> str:
             return error_text(json.loads(text))
     if kind == "text/html":
         return f"{response.reason}, with a page for people"
-    return " ".join(text.decode(errors="replace").split())[:200] or response.reason
+    return one_line(text.decode(errors="replace"), 200) or response.reason
 
 
 def _redirect(location: str, endpoint: Endpoint) -> str:
     # Only the host: the rest of a Location may carry a token.
-    host = urlsplit(location).hostname or endpoint.host
+    try:
+        host = urlsplit(location).hostname or endpoint.host
+    except ValueError:
+        host = "no address"
     return f"the server redirects to {_short(host)}, which is not followed; give that server's own URL"
 
 
 def _short(text: str | None) -> str | None:
-    return None if text is None else " ".join(text.split())[:80]
+    return None if text is None else one_line(text, 80)
 
 
 def _run_queue_ns() -> int | None:

@@ -11,7 +11,7 @@ from kvbench.prefill.live.client import Client
 from kvbench.prefill.live.endpoint import Api, Endpoint
 from kvbench.prefill.live.lengths import Gauge, Tokenizer, gauge
 from kvbench.prefill.live.log import Record
-from kvbench.prefill.live.plan import CALIBRATION_WORDS, Plan
+from kvbench.prefill.live.plan import Plan, calibration_words
 from kvbench.prefill.live.prompts import Size
 from kvbench.prefill.live.protocol import Dialect
 from kvbench.prefill.live.server import Server
@@ -42,8 +42,8 @@ def make_contact(control: Client, endpoint: Endpoint, plan: Plan, ask: Ask) -> C
     """
     found = server.look(control, endpoint, plan.model)
     counters = server.counters(control, endpoint)
-    most = min(CALIBRATION_WORDS[1], max(2, max(plan.contexts) // 5))
-    dialect, first = _first(endpoint, plan, found, ask, Size(min(CALIBRATION_WORDS[0], most // 2)))
+    few, most = calibration_words(plan)
+    dialect, first = _first(endpoint, plan, found, ask, Size(few))
     second = ask(dialect, Size(most))
     if second.exchange.failure is not None:
         raise MeasurementError(f"{endpoint.url}: {second.exchange.failure}; nothing was measured.")

@@ -188,6 +188,10 @@ def _warnings(judged: Sequence[Judged]) -> tuple[Caveat, ...]:
         found.append(Caveat("refused-samples", message, hint, {"samples": len(refused)}))
     if usable and all(item.record.exchange.cached_tokens is None for item in usable):
         message = "the server does not say how much came out of its prefix cache; only the unique prompts speak for it."
-        hint = "vLLM says it with --enable-prompt-tokens-details, SGLang with --enable-cache-report."
+        # vLLM up to 0.25 at least (chat_completion/serving.py) leaves a zero out, so it is silent on a cold prompt.
+        hint = (
+            "SGLang says it with --enable-cache-report, vLLM with --enable-prompt-tokens-details (many versions only "
+            "when there was some)."
+        )
         found.append(Caveat("cache-unknown", message, hint, {}))
     return tuple(found)

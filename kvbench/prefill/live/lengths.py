@@ -12,6 +12,7 @@ from typing import Any
 from kvbench.prefill.live.client import Client
 from kvbench.prefill.live.endpoint import Endpoint
 from kvbench.prefill.live.prompts import OPENING_WORDS, Size
+from kvbench.prefill.live.protocol import MOST_TOKENS
 from kvbench.prefill.live.server import root
 
 CLOSE_ENOUGH_SHARE = 0.005
@@ -99,7 +100,7 @@ class Tokenizer:
             return None
         tokens = answer.get("tokens")
         count = answer.get("count", len(tokens) if isinstance(tokens, list) else None)
-        return count if isinstance(count, int) and count > 0 else None
+        return count if isinstance(count, int) and 0 < count <= MOST_TOKENS else None
 
 
 def fitted(

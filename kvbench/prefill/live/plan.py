@@ -14,9 +14,11 @@ DEFAULT_CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768)
 SHORTEST_CONTEXT = 32
 # Six is the least for which order statistics bound a median with 95 %: (1/2)^5 > 0.05 > 2 x (1/2)^6.
 FEWEST_SAMPLES, MOST_SAMPLES = 6, 20
-CALIBRATION_WORDS = (24, 160)
-# What a prompt of a calibration weighs at most, for the estimate; words of two syllables take two to five tokens.
-_CALIBRATION_TOKENS = 5 * sum(CALIBRATION_WORDS)
+_CALIBRATION_WORDS = (24, 160)
+# Words of two syllables take two to five tokens, by the size of the vocabulary; for the estimate only.
+_LEAST_TOKENS_PER_WORD, _MOST_TOKENS_PER_WORD = 2, 5
+# Where the server has no tokenizer, so many more warm-ups correct the length.
+EXTRA_WARMUPS = 2
 # From a small CPU server or a large model on one GPU to a small model on a fast one.
 _SLOW_TOKENS_PER_S, _FAST_TOKENS_PER_S = 1_000, 30_000
 
@@ -72,15 +74,22 @@ def checked_contexts(contexts: Sequence[int]) -> tuple[int, ...]:
     return found
 
 
+def calibration_words(plan: Plan) -> tuple[int, int]:
+    """Words of the two calibration prompts: fewer than usual where the longest context is short."""
+    most = min(_CALIBRATION_WORDS[1], max(2, max(plan.contexts) // 5))
+    return min(_CALIBRATION_WORDS[0], most // 2), most
+
+
 def estimate(plan: Plan) -> Estimate:
-    """Requests and prompt tokens between the least and the most that the stopping rule allows."""
-    calibrations = len(CALIBRATION_WORDS)
-    fewest = most = calibrations
-    fewest_tokens = most_tokens = _CALIBRATION_TOKENS
+    """Requests and prompt tokens between the least and the most of a measurement in which every sample is good."""
+    words = calibration_words(plan)
+    fewest = most = len(words)
+    fewest_tokens, most_tokens = _LEAST_TOKENS_PER_WORD * sum(words), _MOST_TOKENS_PER_WORD * sum(words)
     for concurrency in plan.concurrency:
-        warmups = max(plan.warmups, 1) * concurrency
-        least, greatest = warmups + max(plan.fewest_samples, concurrency), warmups + 2 + plan.most_samples
-        greatest = max(greatest, least)
+        # Each connection has a warm-up of its own, and at the end the others are still at work.
+        ramp, late = (concurrency, concurrency - 1) if concurrency > 1 else (0, 0)
+        least = plan.warmups + ramp + plan.fewest_samples
+        greatest = plan.warmups + EXTRA_WARMUPS + ramp + plan.most_samples + late
         fewest += least * len(plan.contexts)
         most += greatest * len(plan.contexts)
         fewest_tokens += least * sum(plan.contexts)

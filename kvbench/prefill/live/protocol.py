@@ -18,6 +18,8 @@ First = Literal["content", "reasoning", "finish"]
 
 # What a server may not know. A refusal that names one of these in the first request takes it out for the whole run.
 OPTIONAL_FIELDS = ("stream_options", "cache_salt", "cache_prompt", "temperature")
+# A larger count is nonsense, and no float.
+MOST_TOKENS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,12 @@ def error_text(data: object) -> str:
     """What a server's error object says, in one short line."""
     found = data.get("error", data) if isinstance(data, dict) else data
     message = found.get("message", found) if isinstance(found, dict) else found
-    return " ".join(str(message).split())[:300]
+    return one_line(str(message), 300)
+
+
+def one_line(text: str, longest: int) -> str:
+    """A server's text, cut, on one line: control characters would steer a terminal, lone surrogates fit no file."""
+    return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))[:longest]
 
 
 def _choice(choices: object) -> tuple[First | None, str | None]:
@@ -108,7 +115,8 @@ def _choice(choices: object) -> tuple[First | None, str | None]:
     choice = choices[0]
     delta = _object(choice, "delta")
     reason = choice.get("finish_reason")
-    finish_reason = reason if isinstance(reason, str) else None
+    # Some gateways write "" for "not yet", in the role chunk too.
+    finish_reason = reason if isinstance(reason, str) and reason else None
     if choice.get("text") or delta.get("content"):
         return "content", finish_reason
     if delta.get("reasoning_content") or delta.get("reasoning"):
@@ -134,4 +142,4 @@ def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None

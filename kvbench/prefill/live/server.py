@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from kvbench.errors import UsageError
 from kvbench.prefill.live.client import Client
 from kvbench.prefill.live.endpoint import Endpoint
+from kvbench.prefill.live.protocol import one_line
 from kvbench.prefill.live.secret import VARIABLE
 
 # vLLM 0.33, SGLang 0.5 and llama.cpp of 2026; the suffix _total comes and goes with the exporter.
@@ -47,7 +50,8 @@ def look(client: Client, endpoint: Endpoint, model: str) -> Server:
     entries = [entry for entry in _list(data, "data") if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
     models = tuple(entry["id"] for entry in entries)
     if models and model not in models:
-        raise UsageError(f"{endpoint.url} does not serve {model!r}; it serves {', '.join(models[:10])}.")
+        known = ", ".join(one_line(name, 200) for name in models[:10])
+        raise UsageError(f"{endpoint.url} does not serve {model!r}; it serves {known}.")
     mine = next((entry for entry in entries if entry["id"] == model), {})
     name = _name(str(mine.get("owned_by") or ""), header)
     return Server(name, _version(client, endpoint, name), header or None, models, _longest(mine))
@@ -67,17 +71,22 @@ def read_counters(text: str) -> dict[str, float] | None:
     found: dict[str, float] = {}
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line.strip())
-        if sample is not None and _COUNTERS.fullmatch(sample[1]):
+        if sample is None or not _COUNTERS.fullmatch(sample[1]):
+            continue
+        with suppress(ValueError):
             found[sample[1]] = found.get(sample[1], 0.0) + float(sample[2])
-    return found or None
+    return {name: value for name, value in found.items() if math.isfinite(value)} or None
 
 
 def hit_tokens(before: Mapping[str, float] | None, after: Mapping[str, float] | None) -> float | None:
-    """Tokens that the server found in a cache between two readings, whoever asked for them; None when not known."""
+    """Tokens that the server found in a cache between two readings, whoever asked for them; None when not known.
+
+    A counter that is smaller than before began again at zero with its server.
+    """
     if before is None or after is None:
         return None
-    hits = [after[name] - before.get(name, 0.0) for name in after if any(part in name for part in _HITS)]
-    return max(hits, default=None)
+    pairs = [(before.get(name, 0.0), now) for name, now in after.items() if any(part in name for part in _HITS)]
+    return max((now if now < then else now - then for then, now in pairs), default=None)
 
 
 def root(endpoint: Endpoint) -> str:
@@ -95,14 +104,14 @@ def _version(client: Client, endpoint: Endpoint, name: str) -> str | None:
     path, key = places.get(name, ("version", "version"))
     _, _, data = _json(client, f"{root(endpoint)}/{path}")
     found = data.get(key) if isinstance(data, dict) else None
-    return found[:80] if isinstance(found, str) else None
+    return one_line(found, 80) if isinstance(found, str) else None
 
 
 def _longest(entry: Mapping[str, Any]) -> int | None:
     meta = entry.get("meta")
     inner = meta.get("n_ctx") if isinstance(meta, dict) else None
     found = entry.get("max_model_len") or inner
-    return found if isinstance(found, int) and found > 0 else None
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
 
 
 def _json(client: Client, path: str) -> tuple[int | None, str, Any]:

@@ -14,12 +14,11 @@ from kvbench.prefill.live.endpoint import Endpoint
 from kvbench.prefill.live.flights import Flights, Job
 from kvbench.prefill.live.lengths import CLOSE_ENOUGH_SHARE, fitted
 from kvbench.prefill.live.log import Kind, Log, Record
-from kvbench.prefill.live.plan import Plan
+from kvbench.prefill.live.plan import EXTRA_WARMUPS, Plan
 from kvbench.prefill.live.prompts import Size
 from kvbench.prefill.live.protocol import Dialect
 from kvbench.units import format_duration_ns, format_tokens
 
-_EXTRA_WARMUPS = 2
 # Indices that a killed run may have used without leaving a record.
 _INDEX_GAP = 1000
 
@@ -71,7 +70,7 @@ class Session:
         return self._contact
 
     def measure(self, progress: Progress) -> None:
-        """Sample every length at every concurrency; a length that gives nothing ends the longer ones of its kind."""
+        """Sample every length at every concurrency; a length that was sent and gave nothing ends the longer ones."""
         total, done = len(self.plan.concurrency) * len(self.plan.contexts), 0
         for concurrency in self.plan.concurrency:
             hopeless = False
@@ -81,7 +80,7 @@ class Session:
                     self._length(tokens, concurrency, progress)
                     found = judge.judge_length(tokens, concurrency, self._of(tokens, concurrency))
                     progress.line(_outcome(found))
-                    hopeless = not found.usable
+                    hopeless = not found.usable and self._fits(tokens)
                 done += 1
 
     def results(self) -> list[judge.LengthResult]:
@@ -121,13 +120,17 @@ class Session:
         elif self._warm_up(tokens, concurrency, size):
             self._sample(tokens, concurrency, earlier, progress)
 
+    def _fits(self, tokens: int) -> bool:
+        """Whether there is room for words of ours beside what the server adds to every prompt."""
+        return self.contact.gauge.size(tokens) is not None
+
     def _warm_up(self, tokens: int, concurrency: int, size: Size) -> bool:
         """Send requests that do not count: kernels are compiled, and the number of words corrected. False: no answer.
 
         Without a tokenizer the usage count of each one corrects the next, two more than asked for at most.
         """
         self._sizes[tokens] = size
-        for sent in range(1, self.plan.warmups + _EXTRA_WARMUPS + 1):
+        for sent in range(1, self.plan.warmups + EXTRA_WARMUPS + 1):
             record = self._alone(self.contact.dialect, self._job("warm-up", tokens, concurrency))
             if record.exchange.failure is not None:
                 return False
