@@ -58,8 +58,8 @@ def settings_of(crossover: Crossover, rates: Mapping[int, float]) -> list[Settin
     use = crossover.use
     model = f"{use.model} TP{use.tp}"
     found = []
-    if crossover.request.kind != "unknown":
-        found.append(Setting(crossover.tier, model, *_shortest_prefix(crossover)))
+    if (prefix := _shortest_prefix(crossover)) is not None:
+        found.append(Setting(crossover.tier, model, *prefix))
     threads = _THREADS.get(use.connector)
     if threads is not None and len(rates) > 1:
         found.append(Setting(crossover.tier, model, *_threads(threads, rates)))
@@ -68,15 +68,17 @@ def settings_of(crossover: Crossover, rates: Mapping[int, float]) -> list[Settin
     return found
 
 
-def _shortest_prefix(crossover: Crossover) -> tuple[str | None, str, str]:
+def _shortest_prefix(crossover: Crossover) -> tuple[str | None, str, str] | None:
+    """From which prefix on loading surely pays; None where the interval does not say."""
     request = crossover.request
+    without_doubt = request.low is None and request.high is None
     no_option = "vLLM has no option for it: give it to the router, or to what sets kv_transfer_params"
     if request.kind == "never":
-        return "secondary_tiers", "leave this tier out", request.reason
-    if request.kind == "always":
+        return ("secondary_tiers", "leave this tier out", request.reason) if without_doubt else None
+    if request.kind == "always" and without_doubt:
         return None, "any prefix", f"{request.reason}; nothing to set"
-    tokens = request.high if request.high is not None else request.tokens
-    return None, f"load prefixes from {format_tokens(tokens or 0)} tokens on", no_option
+    tokens = request.tokens if without_doubt else request.high
+    return None if tokens is None else (None, f"load prefixes from {format_tokens(tokens)} tokens on", no_option)
 
 
 def _threads(threads: _Threads, rates: Mapping[int, float]) -> tuple[str, str, str]:
@@ -94,10 +96,11 @@ def _threads(threads: _Threads, rates: Mapping[int, float]) -> tuple[str, str, s
 def _slots(crossover: Crossover) -> tuple[str, str, str]:
     assert crossover.at_target is not None
     needed = crossover.at_target.bytes * crossover.concurrent_restores
-    requests = "one request" if crossover.concurrent_restores == 1 else f"{crossover.concurrent_restores} requests"
+    count = crossover.concurrent_restores
+    requests = "one request holds" if count == 1 else f"{count} requests hold"
     reason = (
-        f"every block is promoted through a slot in host memory: {requests} of "
-        f"{format_tokens(crossover.at_target.tokens)} tokens hold so much at once"
+        f"every block is promoted through a slot in host memory: at {format_tokens(crossover.at_target.tokens)} tokens "
+        f"{requests} so much at once"
     )
     return "cpu_bytes_to_use", f"at least {needed} ({format_bytes(needed)})", reason
 
@@ -108,8 +111,10 @@ def in_plain_words(crossover: Crossover, curve: PrefillCurve | None) -> str:
     if at is None or curve is None:
         return ""
     model = crossover.use.model.rpartition("/")[2]
+    count = crossover.concurrent_restores
+    among = "" if count == 1 else f" while {count} are restored at once"
     text = (
-        f"Bringing a prompt of {format_tokens(at.tokens)} tokens of {model} back from {crossover.tier} moves "
+        f"Bringing a prompt of {format_tokens(at.tokens)} tokens of {model} back from {crossover.tier}{among} moves "
         f"{format_bytes(at.bytes)} and takes {format_duration_s(at.p50_s)} (one in a hundred takes "
         f"{format_duration_s(at.p99_s)} or more)"
     )
@@ -153,9 +158,9 @@ def _needed(crossover: Crossover) -> str:
 
 
 def which_tier(crossovers: Sequence[Crossover], facts: Mapping[str, Mapping[str, object]]) -> list[str]:
-    """Sentences that choose a tier by topology and reject what the study's rules reject, for one model.
+    """Sentences that choose a tier by topology and reject what the study's rules reject, for one model and load.
 
-    ``facts`` are the run's tiers by name. A tier is shared when other hosts can read it too.
+    ``facts`` are the tiers' by name. A tier is shared when other hosts can read it too.
     """
     known = [item for item in crossovers if item.at_target is not None and item.verdict != "cannot say"]
     if not known:
@@ -201,7 +206,8 @@ def _rejected(known: Sequence[Crossover]) -> list[str]:
         request, budget = item.request, item.budget
         if request.kind == "never":
             found.append(f"Reject {item.tier}: {request.reason}.")
-        elif request.kind == "from" and request.tokens is not None:
+            continue
+        if request.kind == "from" and request.tokens is not None:
             found.append(
                 f"Reject {item.tier} for contexts below {format_tokens(request.tokens)} tokens: it loses there."
             )

@@ -220,8 +220,11 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
         inside_interval = max(low or crossing, min(high or crossing, crossing))
         return Request("from", inside_interval, low, high, f"restoring wins beyond{doubt}")
     if wins.any():
-        last = int(tokens[wins.nonzero()[0][-1]])
-        reason = f"restoring wins up to about {last:,} tokens and loses beyond: there is no single crossover"
+        first, last = (int(tokens[index]) for index in wins.nonzero()[0][[0, -1]])
+        where = (
+            f"up to about {last:,} tokens and loses" if wins[0] else f"only between {first:,} and {last:,} tokens, not"
+        )
+        reason = f"restoring wins {where} beyond: there is no single crossover"
         return Request("unknown", None, None, None, reason)
     ratio = seconds[-1] / prefill[-1]
     reason = f"at {curve.measured_to:,} tokens restoring takes {format_number(ratio)} times as long as prefill"
@@ -251,11 +254,7 @@ def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple
             return "cannot say", f"the interval of the crossover reaches {reach}"
         return "viable", "restoring wins at every length measured"
     if request.kind == "never":
-        if request.low is not None:
-            return "cannot say", f"within the interval it could win from {request.low:,} tokens on"
-        if curve.measured_to < target:
-            return "cannot say", f"prefill was measured up to {curve.measured_to:,} tokens, the target is {target:,}"
-        return "not viable", f"restoring never wins up to {curve.measured_to:,} tokens"
+        return _never(request, curve, target)
     if request.low is None and request.high is None:
         return "cannot say", "too few prefill samples for an interval; measure more lengths or repeats"
     if request.high is not None and request.high <= target:
@@ -266,6 +265,19 @@ def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple
             f"restoring wins from {request.low:,} tokens at the earliest, the target is {target:,}",
         )
     return "cannot say", f"the interval of the crossover holds the target of {target:,} tokens"
+
+
+def _never(request: Request, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
+    if request.low is not None and request.low > target:
+        return (
+            "not viable",
+            f"restoring could win from {request.low:,} tokens at the earliest, the target is {target:,}",
+        )
+    if request.low is not None:
+        return "cannot say", f"within the interval it could win from {request.low:,} tokens on"
+    if curve.measured_to < target:
+        return "cannot say", f"prefill was measured up to {curve.measured_to:,} tokens, the target is {target:,}"
+    return "not viable", f"restoring never wins up to {curve.measured_to:,} tokens"
 
 
 def _beyond_measured(restore: RestoreCurve, curve: PrefillCurve, target: int) -> tuple[Verdict, str] | None:

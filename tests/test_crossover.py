@@ -272,7 +272,8 @@ def request(kind: str, low: int | None = None, high: int | None = None) -> Reque
         (request("from", 2000, None), "cannot say"),
         (request("from"), "cannot say"),
         (request("never"), "not viable"),
-        (request("never", 9000), "cannot say"),
+        (request("never", TARGET), "cannot say"),
+        (request("never", TARGET + 1), "not viable"),
         (request("unknown"), "cannot say"),
     ],
 )  # fmt: skip

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,10 +25,11 @@ from kvbench import results
 from kvbench.crossover import Goal
 from kvbench.histogram import Histogram
 from kvbench.prefill.curve import fit
-from kvbench.prefill.samples import read_csv
+from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.report import figures, files
 from kvbench.report.build import build
 from kvbench.report.data import Cell, Column, Report, Sheet, TargetTimes, as_table, clean, scrubbed, to_json
+from kvbench.report.drawing import line_number, pushed_apart, short
 from kvbench.report.html import html
 from kvbench.report.judged import LoadedRun, Wanted, load_runs
 from kvbench.report.references import references
@@ -37,6 +39,7 @@ from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
 
 EXAMPLE = ROOT / "reports" / "example"
 MODEL = "openai/gpt-oss-120b"
+NOISY = ((2048, 0.02), (2048, 0.12), (8192, 0.1), (8192, 0.4), (49152, 0.9), (49152, 2.4))
 HOSTILE = "<script>alert(1)</script>|`*[x](http://y)&amp;\"'$a$ {{ 7*7 }}\x00\x1b[31m\u202e\ud800=cmd()"
 Run = Callable[..., Outcome]
 
@@ -200,6 +203,55 @@ def test_two_runs_with_the_same_tier_stay_apart(tmp_path: Path) -> None:
     assert built.judgements[0].point == "one/fast-mixed-j16"
     same = load_runs([runs[0].path, runs[0].path])
     assert [run.name for run in same] == ["one #1", "one #2"]
+
+
+def test_advice_of_several_loads_and_runs_does_not_contradict_itself(tmp_path: Path) -> None:
+    runs = [loaded(tmp_path, name, uses=(use(threads=16),)) for name in ("one", "two")]
+    built = build(runs, wanted(concurrent=(1, 4)))
+    assert len({advice.label for advice in built.advice}) == len(built.advice) > 1
+    for advice in built.advice:
+        rejected = [text.partition(": ")[0] for text in advice.choice if text.startswith("Reject")]
+        assert len(set(rejected)) == len(rejected)
+        assert all("(one)" in text or "(two)" in text for text in (*advice.words, *rejected))
+    for key in ("settings", "verdicts"):
+        assert "concurrent_restores" in {column.key for column in built.sheet(key).columns}
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30).map(sorted), st.floats(0.01, 0.2))
+def test_names_beside_lines_never_cover_each_other(places: list[float], gap: float) -> None:
+    found = pushed_apart(places, gap)
+    assert all(right - left > gap - 1e-9 for left, right in pairwise(found))
+    if gap * (len(places) - 1) <= 1:
+        assert found[0] > -1e-9
+        assert found[-1] < 1 + 1e-9
+
+
+def test_a_tier_has_one_colour_whatever_the_load() -> None:
+    tiers = ("disk", "nvme", "a ×4")
+    assert [line_number(label, tiers) for label in ("nvme", "nvme ×4", "nvme ×16", "a ×4", "a ×4 ×16")] == [
+        1,
+        1,
+        1,
+        2,
+        2,
+    ]
+
+
+def test_a_short_name_keeps_both_ends() -> None:
+    assert short("ceph-rbd-erasure-coded ×16", 18).startswith("ceph-rbd")
+    assert short("ceph-rbd-erasure-coded ×16", 18).endswith("×16")
+    assert len(short("x" * 99, 18)) == 18
+    assert short("nvme", 18) == "nvme"
+
+
+def test_a_title_does_not_promise_what_the_interval_leaves_open(tmp_path: Path) -> None:
+    # 2,000 blocks a second are 32,000 tokens a second: within the interval of three samples far from any curve.
+    samples = Samples(tuple(Sample(tokens, seconds) for tokens, seconds in NOISY), MODEL, "noisy")
+    built = build([loaded(tmp_path, points=points("fast", 2000.0))], wanted(curve=fit(samples), samples=samples))
+    (title,) = [figure.title for figure in built.figures if figure.key.startswith("times-")]
+    assert built.verdict == "cannot say"
+    assert title.endswith("restoring from fast has no clear answer")
+    assert "secondary_tiers" not in json.dumps(to_json(built)["tables"].get("settings", {}))
 
 
 def test_loads_are_not_counted_as_tiers(tmp_path: Path) -> None:

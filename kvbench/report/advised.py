@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kvbench import decision
 from kvbench.advice import in_plain_words, settings_of, which_tier
@@ -25,16 +26,23 @@ _MOST_PARAGRAPHS = 4
 
 
 def advice(all_judged: Sequence[Judged]) -> tuple[Advice, ...]:
-    """For each use: what it means in plain words, tier by tier, and which tier to choose."""
+    """For each use and load: what it means in plain words, tier by tier, and which tier to choose."""
     found = []
-    for label in dict.fromkeys(use_label(item) for item in all_judged):
-        items = [item for item in all_judged if use_label(item) == label]
-        words = [text for item in items if (text := in_plain_words(item.crossover, item.curve))]
-        facts = {tier: dict(item.run.result.tiers.get(tier, {})) for item in items for tier in item.run.tiers}
-        chosen = which_tier([item.crossover for item in items], facts)
+    for label in dict.fromkeys(_load_label(item) for item in all_judged):
+        items = [item for item in all_judged if _load_label(item) == label]
+        # Under the names of the report, which tell two runs with one tier apart.
+        named = [(replace(item.crossover, tier=item.tier), item.curve) for item in items]
+        words = [text for crossover, curve in named if (text := in_plain_words(crossover, curve))]
+        facts = {item.tier: item.run.result.tiers.get(item.crossover.tier, {}) for item in items}
+        chosen = which_tier([crossover for crossover, _ in named], facts)
         if words or chosen:
             found.append(Advice(label, tuple(words[:_MOST_PARAGRAPHS]), tuple(chosen)))
     return tuple(found)
+
+
+def _load_label(item: Judged) -> str:
+    count = item.crossover.concurrent_restores
+    return use_label(item) if count == 1 else f"{use_label(item)}, {count} restores at once"
 
 
 def settings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
@@ -42,6 +50,7 @@ def settings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
     columns = (
         Column("tier", "tier"),
         Column("model", "model"),
+        Column("concurrent_restores", "at once", True),
         Column("option", "option"),
         Column("value", "value"),
         Column("reason", "why"),
@@ -50,6 +59,7 @@ def settings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
         (
             name_cell(item.tier),
             name_cell(setting.model),
+            number_cell(item.crossover.concurrent_restores, format_count, "--concurrent-restores"),
             name_cell(setting.option or "no option of the engine"),
             name_cell(setting.value),
             name_cell(setting.reason),
@@ -129,6 +139,7 @@ def savings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
     columns = (
         Column("tier", "tier"),
         Column("model", "model"),
+        Column("concurrent_restores", "at once", True),
         Column("verdict", "verdict"),
         Column("tokens", "tokens of a hit", True),
         Column("gpu_s_per_hit", "GPU time of a hit", True),
@@ -157,6 +168,7 @@ def _savings_rows(item: Judged, wanted: Wanted) -> Iterator[tuple[Cell, ...]]:
     yield (
         name_cell(item.tier),
         name_cell(use_label(item)),
+        number_cell(item.crossover.concurrent_restores, format_count, "--concurrent-restores"),
         name_cell(item.crossover.verdict),
         number_cell(saved.tokens, format_tokens, "--target-context"),
         number_cell(saved.gpu_s_per_hit, format_duration_s, per_hit),

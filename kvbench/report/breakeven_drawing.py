@@ -16,10 +16,11 @@ from kvbench.report.drawing import (
     MUTED,
     canvas,
     gid,
+    height_for,
     labels_right,
+    line_number,
     log_axis,
     series_colour,
-    tier_number,
 )
 from kvbench.units import format_bandwidth, format_tokens
 
@@ -27,15 +28,19 @@ from kvbench.units import format_bandwidth, format_tokens
 def breakeven_map(figure: BreakEvenMap, tiers: Sequence[str]) -> Figure:
     """Bandwidth against context, both logarithmic; above the break-even line restoring wins."""
     longest = max(len(line.label) for line in (figure.need, *figure.given))
-    drawing, axes = canvas(3.3, left=0.95, right=0.3 + 0.073 * min(longest, LONGEST_LABEL))
+    drawing, axes = canvas(
+        height_for(len(figure.given) + 1, 3.3), left=0.95, right=0.3 + 0.073 * min(longest, LONGEST_LABEL)
+    )
     rates = [rate for line in (figure.need, *figure.given) for rate in line.bytes_per_s]
-    low, high = min(rates) / 1.6, max(rates) * 1.6
+    # Room above and below all lines for the words.
+    room = max(1.6, (max(rates) / min(rates)) ** 0.18)
+    low, high = min(rates) / room, max(rates) * room
     need = figure.need
     axes.fill_between(need.tokens, need.bytes_per_s, high, color=INK, alpha=0.07, linewidth=0)
     axes.plot(need.tokens, need.bytes_per_s, color=INK, linewidth=2.4, gid=gid(need.source))
     ends = [(need.bytes_per_s[-1], need.label, INK)]
     for line in figure.given:
-        number = tier_number(line.label.partition(" ×")[0], tiers)
+        number = line_number(line.label, tiers)
         colour = series_colour(number)
         axes.plot(
             line.tokens, line.bytes_per_s, color=colour, linewidth=1.8, linestyle=DASHES[number % len(DASHES)],

@@ -32,7 +32,7 @@ def breakeven_map(label: str, items: Sequence[Judged], runs: Sequence[LoadedRun]
     )
     given = tuple(_given(item, runs) for item in items)
     target = first.goal.target_tokens
-    return [BreakEvenMap(f"breakeven-{slug(label)}", _title(label, need, target), label, target, need, given)]
+    return [BreakEvenMap(f"breakeven-{slug(label)}", _title(label, first, need, target), label, target, need, given)]
 
 
 def _given(item: Judged, runs: Sequence[LoadedRun]) -> RateLine:
@@ -46,8 +46,8 @@ def _given(item: Judged, runs: Sequence[LoadedRun]) -> RateLine:
     return RateLine(name, tuple(int(restore.tokens[at]) for at in picked), tuple(rates), source)
 
 
-def _title(label: str, need: RateLine, target: int) -> str:
-    inside = need.tokens[0] <= target <= need.tokens[-1]
-    at = target if inside else need.tokens[-1]
-    rate = float(np.interp(at, need.tokens, need.bytes_per_s))
+def _title(label: str, item: Judged, need: RateLine, target: int) -> str:
+    assert item.curve is not None
+    at = target if need.tokens[0] <= target <= need.tokens[-1] else need.tokens[-1]
+    rate = needed_bytes_per_s(item.use, at, float(item.curve.seconds(at)[0]))
     return f"{label}: a request of {format_tokens(at)} tokens gains from {format_bandwidth(rate)} on"

@@ -24,6 +24,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0,
 BEHIND_TEXT: Any = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
 WIDTH = 6.3
 LONGEST_LABEL = 34
+LABEL_INCHES = 0.17
 
 
 def jobs_text(count: int) -> str:
@@ -40,6 +41,11 @@ def canvas(height: float, *, left: float, right: float, top: float = 0.22) -> tu
     return drawing, axes
 
 
+def height_for(labels: int, least: float) -> float:
+    """The height in inches of a figure whose right edge bears that many names."""
+    return max(least, LABEL_INCHES * labels + 0.9)
+
+
 def left_edge(drawing: Figure, axes: Axes) -> Any:
     """Figure fraction across, data down: for headings that start at the left edge of the drawing."""
     from matplotlib.transforms import blended_transform_factory
@@ -50,6 +56,11 @@ def left_edge(drawing: Figure, axes: Axes) -> Any:
 def tier_number(tier: str, tiers: Sequence[str]) -> int:
     """The place of a tier in the report, which decides its colour, marker and dashes in every figure."""
     return tiers.index(tier) if tier in tiers else 0
+
+
+def line_number(label: str, tiers: Sequence[str]) -> int:
+    """The place of the tier of a line, which bears the tier's name, or that and its load as in ``disk ×4``."""
+    return tier_number(label if label in tiers else label.rpartition(" ×")[0], tiers)
 
 
 def tier_colour(tier: str, tiers: Sequence[str]) -> str:
@@ -86,32 +97,47 @@ def _ticks(low: float, high: float, base: int, *, dense: bool) -> Iterator[float
 
 def labels_right(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
     """Names at the right end of lines, pushed apart so that none covers another."""
-    height = axes.bbox.height / axes.figure.dpi
-    gap = 0.17 / height
-    places = [
-        (axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1], text, colour)
+    gap = LABEL_INCHES / (axes.bbox.height / axes.figure.dpi)
+    places = sorted(
+        (float(axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1]), text, colour)
         for value, text, colour in ends
-    ]
-    at = -1.0
-    for place, text, colour in sorted(places):
-        at = max(at + gap, min(place, 1.0))
+    )
+    for (place, text, colour), at in zip(places, pushed_apart([place for place, *_ in places], gap), strict=True):
         axes.annotate(
             short(text), (1.0, place), (1.03, at), xycoords="axes fraction", textcoords="axes fraction", va="center",
-            color=colour, annotation_clip=False, arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7},
+            color=colour, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
+def pushed_apart(places: Sequence[float], gap: float) -> list[float]:
+    """The rising ``places`` moved as little as keeps them ``gap`` apart and, where they fit, between 0 and 1."""
+    groups: list[list[float]] = []
+    for number, place in enumerate(places):
+        groups.append([place - number * gap])
+        while len(groups) > 1 and np.mean(groups[-2]) > np.mean(groups[-1]):
+            groups[-2:] = [groups[-2] + groups[-1]]
+    highest = max(0.0, 1 - gap * (len(places) - 1))
+    middles = [min(max(float(np.mean(group)), 0.0), highest) for group in groups for _ in group]
+    return [middle + number * gap for number, middle in enumerate(middles)]
+
+
 def labels_beside(axes: Axes, placed: Sequence[tuple[float, float, str, str]]) -> None:
-    """Names to the right of dots, pushed apart upwards."""
-    height = axes.bbox.height / axes.figure.dpi
-    at = -1.0
-    for x, y, text, colour in sorted(placed, key=lambda item: item[1]):
-        across, up = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))
-        at = max(at + 0.19 / height, up)
+    """Names beside dots, on the side that has room, pushed apart."""
+    gap = 1.1 * LABEL_INCHES / (axes.bbox.height / axes.figure.dpi)
+    ordered = sorted(placed, key=lambda item: item[1])
+    dots = [axes.transAxes.inverted().transform(axes.transData.transform((x, y))) for x, y, *_ in ordered]
+    for (across, up), at, (*_, text, colour) in zip(
+        dots, pushed_apart([float(up) for _, up in dots], gap), ordered, strict=True
+    ):
+        left = across > 0.5
         axes.annotate(
-            text, (across, up), (across + 0.035, at), xycoords="axes fraction", textcoords="axes fraction", va="center",
+            text, (across, up), (across + (-0.035 if left else 0.035), at), xycoords="axes fraction",
+            textcoords="axes fraction", va="center", ha="right" if left else "left",
             bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5, "alpha": 0.9}, zorder=6,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkB": 5},
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkB": 5, "relpos": (1 if left else 0, 0.5)
+            },
         )  # fmt: skip
 
 
@@ -122,8 +148,11 @@ def bandwidth_unit(rate: float) -> tuple[str, float]:
 
 
 def short(text: str, longest: int = LONGEST_LABEL) -> str:
-    """Text that fits beside a line; the tables hold it in full."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    """Text that fits beside a line, without its middle: names often differ at the end. The tables hold it in full."""
+    if len(text) <= longest:
+        return text
+    tail = longest // 3
+    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
 
 
 def round_duration(seconds: float) -> str:

@@ -33,10 +33,12 @@ from kvbench.report.drawing import (
     bandwidth_unit,
     canvas,
     gid,
+    height_for,
     jobs_text,
     labels_beside,
     labels_right,
     left_edge,
+    line_number,
     log_axis,
     round_duration,
     series_colour,
@@ -156,12 +158,13 @@ def target_times(figure: data.TargetTimes) -> Figure:
 
 def time_curves(figure: data.TimeCurves, tiers: Sequence[str]) -> Figure:
     """Restore and recompute time against context, both axes logarithmic, with 95 % bands."""
-    names = [line.label for line in figure.lines if line.restore]
     longest = max(len(_line_name(line)) for line in figure.lines)
-    drawing, axes = canvas(3.4, left=0.8, right=0.3 + 0.073 * min(longest, LONGEST_LABEL))
+    drawing, axes = canvas(
+        height_for(len(figure.lines), 3.4), left=0.8, right=0.3 + 0.073 * min(longest, LONGEST_LABEL)
+    )
     ends = []
     for line in figure.lines:
-        number = tiers.index(line.label) if line.label in tiers else names.index(line.label) if line.restore else 0
+        number = line_number(line.label, tiers)
         colour = series_colour(number) if line.restore else INK
         middle = [value.middle for value in line.seconds]
         axes.plot(

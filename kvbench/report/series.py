@@ -149,16 +149,26 @@ def time_curves(label: str, items: Sequence[Judged], runs: Sequence[LoadedRun], 
 def _curves_title(label: str, items: Sequence[Judged]) -> str:
     if items[0].curve is None:
         rates = [item.crossover.restore_tokens_per_s or 0 for item in items]
-        best = items[rates.index(max(rates))]
-        return f"{label}: {best.tier} gives back {max(rates):,.0f} tokens/s; slower GPUs gain by restoring"
-    words = {"always": "always wins", "never": "never wins", "unknown": "has no clear answer"}
-    parts = [
-        f"{tier_label(item, items)} wins from {format_tokens(item.crossover.request.tokens)} tokens"
-        if item.crossover.request.tokens is not None
-        else f"{tier_label(item, items)} {words.get(item.crossover.request.kind, '')}"
-        for item in items
-    ]
+        best = tier_label(items[rates.index(max(rates))], items)
+        if not max(rates):
+            return f"{label}: a restore stops growing with the context"
+        return f"{label}: {best} gives back {max(rates):,.0f} tokens/s; slower GPUs gain by restoring"
+    if len(items) > _MOST_NAMED:
+        counts = Counter(_outcome(item, "from some length on") for item in items)
+        return f"{label}: restoring {', '.join(f'{outcome} in {count}' for outcome, count in counts.items())} cases"
+    starts = [f"from {format_tokens(item.crossover.request.tokens or 0)} tokens" for item in items]
+    parts = [f"{tier_label(item, items)} {_outcome(item, start)}" for item, start in zip(items, starts, strict=True)]
     return f"{label}: restoring from {', '.join(parts)}"
+
+
+def _outcome(item: Judged, start: str) -> str:
+    """Where restoring wins, in words; an interval on both sides of an answer leaves none."""
+    request = item.crossover.request
+    if request.kind == "from":
+        return f"wins {start}"
+    if request.kind == "unknown" or request.low is not None:
+        return "has no clear answer"
+    return f"{request.kind} wins"
 
 
 def _restore_line(item: Judged, items: Sequence[Judged], runs: Sequence[LoadedRun]) -> TimeLine:
@@ -189,10 +199,16 @@ def crossover_map(label: str, items: Sequence[Judged], runs: Sequence[LoadedRun]
         dots.append(TierDot(item.tier, p99_s, cost, math.ceil(published_tokens(p99_s, cost)), source))
     if not dots:
         return []
-    title = f"{label}: by one block's p99 alone, " + ", ".join(
-        f"{dot.tier} pays from {format_tokens(dot.tokens or 0)} tokens" for dot in dots
-    )
+    title = f"{label}: by one block's p99 alone, {_pays_text(dots)}"
     return [CrossoverMap(f"crossover-{slug(label)}", title, label, PUBLISHED_TAILS_S, PUBLISHED_COSTS_S, tuple(dots))]
+
+
+def _pays_text(dots: Sequence[TierDot]) -> str:
+    if len(dots) <= _MOST_NAMED:
+        return ", ".join(f"{dot.tier} pays from {format_tokens(dot.tokens or 0)} tokens" for dot in dots)
+    ordered = sorted(dots, key=lambda dot: dot.tokens or 0)
+    first, last = (f"{format_tokens(dot.tokens or 0)} tokens ({dot.tier})" for dot in (ordered[0], ordered[-1]))
+    return f"{len(dots)} tiers pay from {first} to {last} on"
 
 
 def latencies(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Latencies]:
@@ -265,7 +281,7 @@ def bandwidths(io_bytes: int, runs: Sequence[LoadedRun]) -> list[Bandwidths]:
     size = format_bytes(io_bytes)
     lines = tuple(
         BandwidthLine(
-            tier, panel, tuple(sorted(by_jobs)), tuple(by_jobs[jobs] for jobs in sorted(by_jobs)), "fio bytes / runtime"
+            tier, panel, tuple(sorted(by_jobs)), tuple(by_jobs[jobs] for jobs in sorted(by_jobs)), "bytes / runtime"
         )
         for (panel, tier), by_jobs in found.items()
     )
@@ -334,6 +350,8 @@ def _bandwidth_title(size: str, lines: Sequence[BandwidthLine]) -> str:
     for line in reads:
         best[line.tier] = max(best.get(line.tier, 0.0), *line.bytes_per_s)
     parts = [f"{format_bandwidth(rate)} on {tier}" for tier, rate in sorted(best.items(), key=lambda item: -item[1])]
+    if len(parts) > _MOST_NAMED:
+        return f"{size}: {what} reach from {parts[-1]} to {parts[0]}"
     return f"{size}: {what} reach {', '.join(parts)}"
 
 
