@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.replay.blocks import least_blocks
+from kvbench.drivers.s3.objects import least_objects
 from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.plan import Point
@@ -88,7 +89,7 @@ def plan_tier(
     sizes = tuple(sorted(set(io_bytes))) if blockwise else ()
     if objects or chosen in _BLOCKWISE:
         files, file_bytes = 1, wanted // _MIB * _MIB
-        _require_blocks(file_bytes, sizes, least_blocks(numjobs), files)
+        _require_blocks(file_bytes, sizes, (least_objects if objects else least_blocks)(numjobs), files)
     elif sizes:
         # fio lets only one job at a time use a file that several of them name, so every job has its own.
         files = max(numjobs)

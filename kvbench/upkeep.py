@@ -29,7 +29,12 @@ def clean(target: str, *, dry_run: bool, older_than_s: float | None) -> Cleaned:
     Only places with kvbench's own marker are looked at. TierError when the tier cannot be used.
     """
     if target.startswith(bucket.SCHEME):
-        return Cleaned(target, tuple(bucket.clean_bucket(target, dry_run, older_than_s)))
+        objects = bucket.clean_bucket(target, dry_run, older_than_s)
+        return Cleaned(
+            target,
+            tuple(place for place, why in objects if why is None),
+            tuple((place, why) for place, why in objects if why is not None),
+        )
     place = Path(target).expanduser()
     found = directory.leftovers(directory.inspect("clean", str(place)).path, older_than_s)
     dead = [path for path, why in found if why is None]

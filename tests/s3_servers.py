@@ -44,6 +44,8 @@ class Fault:
     status: int = 503
     code: str = "SlowDown"
     seconds: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
 
 
 Choose = Callable[[Request], Fault | None]
@@ -190,7 +192,9 @@ class Proxy:
         if fault.kind != "answer":
             return False
         text = f'<?xml version="1.0"?><Error><Code>{fault.code}</Code><Message>no</Message></Error>'.encode()
-        _send(client, fault.status, {"content-type": "application/xml", "content-length": str(len(text))}, text)
+        text = text if fault.body is None else fault.body
+        header = {"content-type": "application/xml", "content-length": str(len(text)), **fault.headers}
+        _send(client, fault.status, header, text)
         return True
 
 

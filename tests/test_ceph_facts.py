@@ -43,8 +43,25 @@ def test_only_ceph_fuse_carries_a_caveat() -> None:
 
 
 def test_other_file_systems_have_no_ceph_facts() -> None:
-    assert ceph.facts(Path("/"), mount("ext4")) == {}
-    assert ceph.facts(Path("/"), None) == {}
+    assert ceph.facts(Path("/"), mount("ext4"), lambda name: TEXT) == {}
+    assert ceph.facts(Path("/"), None, lambda name: TEXT) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "pool"), [(TEXT, "cephfs_data"), (None, "unknown: the mount does not say")], ids=["file", "nothing"]
+)
+def test_where_no_directory_shows_a_layout_a_new_file_does(
+    text: str | None, pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    asked: list[str] = []
+
+    def new_file_attribute(name: str) -> str | None:
+        asked.append(name)
+        return text
+
+    assert ceph.facts(tmp_path, mount("ceph"), new_file_attribute)["ceph_pool"] == pool
+    assert asked == ["ceph.file.layout"]
 
 
 def test_a_layout_is_read() -> None:
@@ -82,7 +99,7 @@ def test_nothing_above_the_mount_point_is_asked() -> None:
         ("wide", "erasure coded over 6 chunks"),
         ("odd", "unknown: the pool says no size"),
         ("absent", "unknown: the pool is not listed"),
-        (None, "unknown: the pool is not listed"),
+        (None, "unknown: the mount does not name its pool"),
     ],
 )
 def test_copies_come_from_the_pool(pool: str | None, copies: int | str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,13 +129,25 @@ def test_a_mount_that_hangs_is_reported_and_not_touched(
     assert findings["answers"]["status"] == "problem"
 
 
-def test_a_path_answers_or_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_answers_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     assert probe.answers(tmp_path)
-    slow = tmp_path / "stat"
-    slow.write_text("#!/bin/sh\nexec sleep 60\n")
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert not probe.answers(tmp_path, seconds=0.2)
+    assert probe.answers(Path())
+    assert list(tmp_path.iterdir()) == []
+    # A refusal is an answer.
+    assert probe.answers(tmp_path / "absent")
+    assert probe.answers(Path("/dev/null"))
+
+
+def test_a_path_that_does_not_answer_is_given_up_and_cleaned_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The file takes long to open, as on a mount whose server is away.
+    slow = "import builtins, time; now = open; builtins.open = lambda *words: (time.sleep(1), now(*words))[1]\n"
+    monkeypatch.setattr(probe, "_WRITE_AND_REMOVE", slow + probe._WRITE_AND_REMOVE)
+    assert not probe.answers(tmp_path, seconds=0.01)
+    probe._LEFT_ALONE[-1].wait(60)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ import pytest
 
 from kvbench.drivers.replay.blocks import Blocks, least_blocks
 from kvbench.drivers.replay.calls import BlockCalls, Buffer, CallTimes, CCalls, PythonCalls
+from kvbench.drivers.replay.crew import Crew
+from kvbench.drivers.replay.driver import _calls_of, _histograms
 from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker, fill, flow_of, prepare, release_of
 from kvbench.errors import MeasurementError
-from kvbench.results import Mix
+from kvbench.results import Calls, Mix
 from tests.conftest import ROOT, Outcome
 
 Kvbench = Callable[..., Outcome]
@@ -170,6 +172,28 @@ def test_a_block_that_is_gone_or_short_is_an_error(calls: Callable[[], BlockCall
         engine.load(str(tmp_path / "short.bin"), buffer, times)
 
 
+@pytest.mark.parametrize("calls", [PythonCalls, CCalls])
+def test_a_call_that_fails_is_counted_by_its_kind(calls: Callable[[], BlockCalls], tmp_path: Path) -> None:
+    engine, buffer, times = calls(), Buffer(SIZE), CallTimes()
+    (tmp_path / "file").touch()
+    (tmp_path / "new").mkdir()
+    engine.store(str(tmp_path / "new" / "block.bin"), buffer, times)
+    Path(f"{tmp_path / 'new' / 'other.bin'}{engine._suffix}").touch()  # type: ignore[attr-defined]
+    for attempt, path in (
+        (engine.load, tmp_path / "gone.bin"),
+        (engine.load, tmp_path / "gone too.bin"),
+        (engine.store, tmp_path / "file" / "directory" / "block.bin"),
+        (engine.store, tmp_path / "new" / "other.bin"),
+    ):
+        with pytest.raises(OSError, match=r"directory|exists"):
+            attempt(str(path), buffer, times)
+    found = _calls_of(_histograms([times]), [times])
+    assert {kind: (one.count, one.failed) for kind, one in found.items()} == {
+        "open": (0, 2), "check": (1, 0), "directories": (1, 1), "create": (1, 1), "close": (1, 0), "rename": (1, 0),
+    }  # fmt: skip
+    assert found["open"] == Calls(0, None, 2)
+
+
 def test_no_page_of_a_block_is_stored_twice() -> None:
     buffer, seen = Buffer(SIZE), set()
     for _ in range(4):
@@ -262,6 +286,18 @@ def test_a_failure_ends_the_round_and_is_told(tmp_path: Path) -> None:
     whole.run(30, lambda: None, lambda: None)
     assert time.monotonic() - began < 20
     assert whole.failures[0] == f"short read: 0 of {SIZE} bytes"
+
+
+def test_a_thread_that_crashes_is_no_round_with_a_thread_less() -> None:
+    crew = Crew()
+
+    def crash() -> None:
+        raise ZeroDivisionError
+
+    crew.hire([crash, lambda: None])
+    crew.go()
+    with pytest.raises(ZeroDivisionError):
+        crew.watch(5, lambda: None, lambda: None)
 
 
 def test_a_data_set_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -24,12 +24,11 @@ from kvbench.drivers.s3 import client
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import MeasurementError, TierError
 from kvbench.plan import Point
-from kvbench.tiers import bucket
 from kvbench.tiers.directory import is_at_work
 from tests.conftest import FakeFio
 from tests.lab.state import S3Server
 from tests.s3_servers import Fault, Proxy, Request, nanio_server, use_http_engine
-from tests.test_s3 import BLOCK, Kvbench, Start, _until, objects, options, points, proxy, requests, server
+from tests.test_s3 import BLOCK, Kvbench, Start, _until, objects, options, points, proxy, removed_from, requests, server
 
 ODD_SECRET = "ab/+=c#def;ghi:jk,l%m&n*o(p)q'r`s\"t\\u~v?w"
 OBJECTS = (32 << 20) // BLOCK
@@ -138,8 +137,8 @@ def test_fio_does_not_outlive_a_killed_run(
     child.wait()
     _until(lambda: not is_at_work(fio))
     target = f"s3://{server.bucket}/pre"
-    _until(lambda: bucket.clean_bucket(target, dry_run=True))
-    assert len(bucket.clean_bucket(target, dry_run=False)) == 1
+    _until(lambda: removed_from(target, dry_run=True))
+    assert len(removed_from(target, dry_run=False)) == 1
     assert objects(server) == before
 
 

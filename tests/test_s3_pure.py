@@ -67,6 +67,9 @@ def test_no_two_writes_have_the_same_content(size: int) -> None:
         ("inner: Http(\n HttpError {\n   kind: Connect,\n", "Connect"),
         ("HttpError {\n kind: Connect,\n ... invalid peer certificate: UnknownIssuer", "Certificate"),
         ("HttpError {\n kind: Interrupted,\n", "Broken"),
+        ("inner: BareRedirect,", "PermanentRedirect"),
+        ("Server returned non-2xx status code: 307 Temporary Redirect: ", "PermanentRedirect"),
+        ("Unable to extract metadata from headers: ETag Header missing from response", "Answer"),
         ("something else", "Broken"),
     ],
 )
@@ -85,6 +88,7 @@ def test_what_may_pass_is_not_fatal() -> None:
     [
         ("", True, "https://b.s3.eu-west-1.amazonaws.com"),
         ("endpoint_url = http://h:7480/\n", False, "http://h:7480"),
+        ("services = lab\n[services lab]\ns3 =\n  endpoint_url = http://h:7480\n", False, "http://h:7480"),
         ("endpoint_url = http://h:7480\ns3 =\n  addressing_style = virtual\n", True, "http://b.h:7480"),
         (
             "s3 =\n  max_concurrent_requests = 4\n  addressing_style = path\n",
@@ -98,6 +102,19 @@ def test_addressing_follows_the_settings(tmp_path: Path, settings: str, virtual:
     (tmp_path / ".aws" / "config").write_text(f"[default]\nregion = eu-west-1\n{settings}")
     found = endpoint.from_environment({}, tmp_path)
     assert (found.virtual_hosted, found.url_of("b")) == (virtual, url)
+
+
+def test_the_profile_is_the_one_whose_keys_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore prefers AWS_DEFAULT_PROFILE, takes settings from the credentials file too, and knows a ~ in a name."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "config").write_text(
+        "[profile a]\nregion = of-a\nendpoint_url = http://a:1\n[profile b]\nregion = of-b\n"
+    )
+    (tmp_path / "credentials").write_text("[a]\naws_access_key_id = x\nregion = of-credentials\n")
+    variables = {"AWS_CONFIG_FILE": "~/config", "AWS_SHARED_CREDENTIALS_FILE": "~/credentials", "AWS_PROFILE": "b"}
+    assert endpoint.from_environment(variables, tmp_path).region == "of-b"
+    found = endpoint.from_environment({**variables, "AWS_DEFAULT_PROFILE": "a"}, tmp_path)
+    assert (found.region, found.url, found.has_keys) == ("of-credentials", "http://a:1", True)
 
 
 def test_the_ca_file_is_the_variables_or_the_configs(tmp_path: Path) -> None:

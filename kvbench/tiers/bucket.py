@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -113,8 +113,8 @@ def inspect(name: str, target: str) -> BucketTier:
     return BucketTier(name, bucket, f"{prefix}/" if prefix else "", found)
 
 
-def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) -> list[str]:
-    """Remove what dead runs left below ``s3://bucket/prefix``; the URLs of what was (or would be) removed.
+def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) -> list[tuple[str, str | None]]:
+    """Remove what dead runs left below ``s3://bucket/prefix``; every URL found and why it stays, None when it does not.
 
     Only prefixes whose marker says that a process of this host, now dead, made them; with ``older_than_s`` also those
     of any other host that are older: a pod that is gone cannot be asked. TierError when the bucket cannot be used.
@@ -122,12 +122,12 @@ def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) 
     tier = inspect("clean", target)
     requests = Requests(tier.endpoint, tier.bucket)
     try:
-        found = [prefix for prefix in _own_prefixes(requests, tier) if _is_abandoned(requests, prefix, older_than_s)]
-        for prefix in () if dry_run else found:
+        found = [(prefix, _why_kept(requests, prefix, older_than_s)) for prefix in _own_prefixes(requests, tier)]
+        for prefix in [prefix for prefix, why in found if why is None and not dry_run]:
             _empty(requests, prefix)
     finally:
         requests.close()
-    return [f"{SCHEME}{tier.bucket}/{prefix}" for prefix in found]
+    return [(f"{SCHEME}{tier.bucket}/{prefix}", why) for prefix, why in found]
 
 
 def _own_prefixes(requests: Requests, tier: BucketTier) -> list[str]:
@@ -142,15 +142,22 @@ def _workspace(tier: BucketTier, run_dir: Path) -> Iterator[Workspace]:
     token = secrets.token_hex(8)
     prefix = f"{tier.prefix}{WORK_PREFIX}{token}/"
     requests.sizes(prefix)
+    keeps_versions = TierError(
+        f"the bucket {tier.bucket} keeps old versions, so the data set would stay after it is deleted; "
+        "name a bucket that never had versioning."
+    )
     if requests.keeps_versions():
-        raise TierError(
-            f"the bucket {tier.bucket} keeps old versions, so the data set would stay after it is deleted; "
-            "name a bucket without versioning."
-        )
+        raise keeps_versions
     space = BucketSpace(run_dir, token, prefix, requests)
     marker = {**this_machine(), "pid": os.getpid(), "token": token, "created": datetime.now(UTC).isoformat()}
     try:
-        requests.put(prefix + MARKER_NAME, json.dumps(marker).encode())
+        version = requests.put(prefix + MARKER_NAME, json.dumps(marker).encode())
+        if version is not None:
+            # These keys may not ask about versioning, but the answer to a PUT tells. To delete a version is one more
+            # right; without it the marker stays as an old version.
+            with suppress(TierError):
+                requests.delete_version(prefix + MARKER_NAME, version)
+            raise keeps_versions
         with _guarded(token):
             yield space
     except KvbenchError as error:
@@ -211,22 +218,25 @@ def _try_to_remove(space: BucketSpace) -> str | None:
 
 def _empty(requests: Requests, prefix: str) -> None:
     """Delete everything below one of our own prefixes; the marker goes last, so that a second try finds it."""
-    marker = prefix + MARKER_NAME
-    requests.delete([key for key in requests.sizes(prefix) if key != marker])
-    requests.delete([marker])
+    found, marker = requests.sizes(prefix), prefix + MARKER_NAME
+    requests.delete([key for key in found if key != marker])
+    requests.delete([marker] if marker in found else [])
 
 
-def _is_abandoned(requests: Requests, prefix: str, older_than_s: float | None) -> bool:
+def _why_kept(requests: Requests, prefix: str, older_than_s: float | None) -> str | None:
     try:
         owner = json.loads(requests.get(prefix + MARKER_NAME))
-        if not prefix.endswith(f"{WORK_PREFIX}{owner['token']}/"):
-            return False
-        if is_this_machine(owner):
-            return not is_at_work(int(owner["pid"])) and not processes_with(str(owner["token"]))
+        here, process, token = is_this_machine(owner), int(owner["pid"]), str(owner["token"])
         age_s = (datetime.now(UTC) - datetime.fromisoformat(owner["created"])).total_seconds()
-        return older_than_s is not None and age_s > older_than_s
     except (TierError, ValueError, KeyError, TypeError):
-        return False
+        return "its marker cannot be read"
+    if not prefix.endswith(f"{WORK_PREFIX}{token}/"):
+        return "its marker is that of another"
+    if here:
+        return f"process {process} is still at work" if is_at_work(process) or processes_with(token) else None
+    if older_than_s is not None and age_s > older_than_s:
+        return None
+    return f"made on {owner['host']}, by a process that cannot be asked from here"
 
 
 def _version(package: str) -> str:

@@ -1,7 +1,8 @@
 """What a CephFS mount says about itself: client, pool, layout, and how many copies its pool keeps.
 
 The layout comes from the extended attributes that both clients offer (Ceph documentation, "File layouts"): a directory
-without a layout of its own inherits that of the nearest one above. The number of copies is not in the file system; the
+without a layout of its own inherits that of the nearest one above. Where a sub-directory of CephFS is mounted that one
+may lie above the mount, and only a new file shows its layout. The number of copies is not in the file system; the
 ``ceph`` program is asked for it where it is installed and belongs to the same cluster.
 """
 
@@ -57,12 +58,18 @@ def caveat_of(client: Client | None) -> str | None:
     return FUSE_CAVEAT if client == "ceph-fuse" else None
 
 
-def facts(path: Path, mount: Mount | None) -> dict[str, Value]:
-    """Facts of a directory on CephFS for the result file, each known or "unknown: because"; empty elsewhere."""
+def facts(path: Path, mount: Mount | None, new_file_attribute: Callable[[str], str | None]) -> dict[str, Value]:
+    """Facts of a directory on CephFS for the result file, each known or "unknown: because"; empty elsewhere.
+
+    ``new_file_attribute`` makes a file in ``path``, reads an attribute of it and removes it; it is called when no
+    directory shows a layout.
+    """
     client = client_of(mount)
     if client is None or mount is None:
         return {}
     layout = layout_of(path, Path(mount.mount_point), read_attribute)
+    if layout.pool is None:
+        layout = parse_layout(new_file_attribute("ceph.file.layout") or "")
     fsid = read_attribute(Path(mount.mount_point), "ceph.cluster_fsid")
     return {
         "ceph_client": client,
@@ -105,7 +112,8 @@ def redundancy(dump: Mapping[str, Any] | str, fsid: str | None, pool: str | None
         return {"ceph_copies": why, "ceph_osds_up": why}
     found = next((item for item in dump.get("pools", []) if item.get("pool_name") == pool), None)
     up = sum(1 for osd in dump.get("osds", []) if osd.get("up") == 1)
-    return {"ceph_copies": _copies(found), "ceph_osds_up": up}
+    copies = "unknown: the mount does not name its pool" if pool is None else _copies(found)
+    return {"ceph_copies": copies, "ceph_osds_up": up}
 
 
 def ask_cluster() -> Mapping[str, Any] | str:

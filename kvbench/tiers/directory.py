@@ -99,9 +99,19 @@ class DirectoryTier:
             "mount_source": mount.source if mount else unknown,
             "mount_options": mount.options if mount else unknown,
             **device_facts(mount),
-            **ceph.facts(self.path, mount),
+            **ceph.facts(self.path, mount, self._new_file_attribute),
             "free_bytes": self.free_bytes,
         }
+
+    def _new_file_attribute(self, name: str) -> str | None:
+        """An extended attribute of a file that is made in a work space of its own; None when it cannot be had."""
+        try:
+            with workspace(self) as space:
+                file = space.path / "probe"
+                file.touch()
+                return ceph.read_attribute(file, name)
+        except (TierError, OSError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

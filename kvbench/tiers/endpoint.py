@@ -48,19 +48,33 @@ class Endpoint:
 
 def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
     """The endpoint of the AWS variables or ~/.aws/config, else Amazon's of the region; TierError for a bad URL."""
-    profile = variables.get("AWS_PROFILE") or "default"
-    config = _section(Path(variables.get("AWS_CONFIG_FILE", home / ".aws" / "config")), profile, prefixed=True)
+    # Names and their order are botocore's (configprovider.py, 1.43), whose credentials are used.
+    profile = variables.get("AWS_DEFAULT_PROFILE") or variables.get("AWS_PROFILE") or "default"
+    config_file = _file(variables.get("AWS_CONFIG_FILE"), home, "config")
+    config = {
+        **_section(config_file, f"profile {profile}" if profile != "default" else profile),
+        **_section(_file(variables.get("AWS_SHARED_CREDENTIALS_FILE"), home, "credentials"), profile),
+    }
+    service = _nested(_section(config_file, f"services {config.get('services')}").get("s3", ""))
     region = variables.get("AWS_REGION") or variables.get("AWS_DEFAULT_REGION") or config.get("region", _DEFAULT_REGION)
-    given = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL") or config.get("endpoint_url")
+    given = (
+        variables.get("AWS_ENDPOINT_URL_S3")
+        or variables.get("AWS_ENDPOINT_URL")
+        or service.get("endpoint_url")
+        or config.get("endpoint_url")
+    )
     url = (given or f"https://s3.{region}.amazonaws.com").rstrip("/")
-    parts = urlsplit(url)
-    if parts.scheme not in _PORTS or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
         raise TierError("the S3 endpoint is no http or https URL; set AWS_ENDPOINT_URL to one like http://host:7480.")
     if parts.username or parts.password:
         raise TierError("the S3 endpoint's URL holds credentials; put them into AWS_ACCESS_KEY_ID and its companion.")
-    files = Path(variables.get("AWS_SHARED_CREDENTIALS_FILE", home / ".aws" / "credentials"))
     in_variables = bool(variables.get("AWS_ACCESS_KEY_ID") and variables.get("AWS_SECRET_ACCESS_KEY"))
-    has_keys = in_variables or "aws_access_key_id" in {**config, **_section(files, profile, prefixed=False)}
+    has_keys = in_variables or "aws_access_key_id" in config
     style = _nested(config.get("s3", "")).get("addressing_style", "auto")
     bundle = variables.get("AWS_CA_BUNDLE") or config.get("ca_bundle")
     return Endpoint(
@@ -83,9 +97,11 @@ def listens(endpoint: Endpoint, seconds: float = 5.0) -> bool:
         return False
 
 
-def _section(file: Path, profile: str, *, prefixed: bool) -> dict[str, str]:
-    # ~/.aws/config calls every section but the default "profile NAME"; the credentials file does not.
-    name = f"profile {profile}" if prefixed and profile != "default" else profile
+def _file(given: str | None, home: Path, name: str) -> Path:
+    return Path(given).expanduser() if given else home / ".aws" / name
+
+
+def _section(file: Path, name: str) -> dict[str, str]:
     parser = configparser.RawConfigParser()
     try:
         parser.read(file, encoding="utf-8")

@@ -6,10 +6,12 @@ import ctypes
 import errno
 import mmap
 import os
+import secrets
 import subprocess
-from contextlib import suppress
+import sys
 from pathlib import Path
 
+from kvbench.tiers.directory import WORK_PREFIX
 from kvbench.tiers.pagecache import cached_fraction, direct_write_error
 
 # A size that no sector size divides.
@@ -17,24 +19,48 @@ UNALIGNED = 1000
 _ALIGNMENTS = (512, 4096, 65536)
 _PROBE_BYTES = 4 << 20
 
+# Its only argument is a directory that is not there yet; how it fails does not matter.
+_WRITE_AND_REMOVE = """\
+import os, shutil, sys
+folder = sys.argv[1]
+os.mkdir(folder, 0o700)
+try:
+    with open(os.path.join(folder, "probe"), "wb") as file:
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+finally:
+    shutil.rmtree(folder)
+"""
+
+# Children of hung mounts: Python complains of a running child that nobody holds.
+_LEFT_ALONE: list[subprocess.Popen[bytes]] = []
+
 # include/uapi/asm-generic/unistd.h: the same number on every architecture that has io_uring.
 _IO_URING_SETUP = 425
 _PARAMETERS_BYTES = 120
 
 
 def answers(path: Path, seconds: float = 10.0) -> bool:
-    """Whether the file system behind ``path`` answers at all.
+    """Whether the file system behind ``path`` answers at all: a directory and a file are made, synced and removed.
 
-    A child asks, because a hung mount keeps the asker in uninterruptible sleep; a child that stays there is abandoned.
+    A child asks, because a hung mount keeps the asker in uninterruptible sleep. One that hangs is left alone: when the
+    mount comes back it removes what it made. Less than a write proves nothing: with its metadata server or all its OSDs
+    stopped, CephFS still answers statfs (ceph-fuse 16.2).
     """
-    command = ["stat", "--file-system", "--", str(path)]
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    folder = path.absolute() / f"{WORK_PREFIX}{secrets.token_hex(8)}"
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", _WRITE_AND_REMOVE, str(folder)],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
         child.wait(seconds)
     except subprocess.TimeoutExpired:
-        child.kill()
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(1.0)
+        _LEFT_ALONE.append(child)
         return False
     return True
 

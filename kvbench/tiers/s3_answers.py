@@ -14,7 +14,7 @@ _SAID = {
     "RequestTimeTooSkewed": "this host's clock is off by more than the service allows; set it (chronyc makestep)",
     "NoSuchBucket": "there is no such bucket at this endpoint; create it or name another",
     "NoSuchKey": "an object that was written is gone; look for a lifecycle rule or somebody who deletes",
-    "PermanentRedirect": "the bucket is in another region; set AWS_REGION to it",
+    "PermanentRedirect": "the bucket is in another region or at another endpoint; set AWS_REGION or AWS_ENDPOINT_URL",
     "AuthorizationHeaderMalformed": "the bucket is in another region; set AWS_REGION to it",
     "SlowDown": "the service asks to slow down; use fewer --numjobs",
     "ServiceUnavailable": "the service is overloaded; use fewer --numjobs",
@@ -22,10 +22,14 @@ _SAID = {
     "Timeout": "no answer in time: the endpoint hangs; look at its health",
     "Certificate": "the certificate is not trusted; name its CA's file with AWS_CA_BUNDLE",
     "Connect": "no connection: check AWS_ENDPOINT_URL, the network and that the service runs",
+    "Answer": "the answer is not one of S3: check AWS_ENDPOINT_URL and proxies on the way",
     "Broken": "the connection broke before the answer was complete; look at the service and at proxies on the way",
 }
 # No repetition helps; a wrong key or a hung endpoint would only be measured again and again.
-FATAL = frozenset(_SAID) - {"SlowDown", "ServiceUnavailable", "Connect", "Broken"}
+FATAL = frozenset(_SAID) - {"SlowDown", "ServiceUnavailable", "Connect", "Answer", "Broken"}
+
+# Codes of no service: what happened on the way.
+_OURS = frozenset({"Timeout", "Certificate", "Connect", "Answer", "Broken"})
 
 # obstore 0.12 keeps the answer's body and the kind of failure (object_store's HttpErrorKind) in the text of the
 # exception, and nowhere else.
@@ -33,12 +37,19 @@ _CODE = re.compile(r"<Code>(\w+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CERTIFICATE = re.compile(r"(?i)invalid peer certificate|certificate verify failed")
 _KIND = re.compile(r"HttpError \{\s*kind: (\w+)")
+# A redirect without a Location, which is how Amazon answers for a bucket of another region, or one of a PUT.
+_REDIRECT = re.compile(r"inner: BareRedirect|status code: 30[1278]\b")
+_NO_S3 = "ETag Header missing from response"
 
 
 def code_in(text: str) -> str:
     """The S3 error code, the HTTP status or the kind of failure in an exception's text; never another part of it."""
     if found := _CODE.search(text):
         return found[1]
+    if _REDIRECT.search(text):
+        return "PermanentRedirect"
+    if _NO_S3 in text:
+        return "Answer"
     if found := _STATUS.search(text):
         return f"HTTP {found[1]}"
     if _CERTIFICATE.search(text):
@@ -52,4 +63,4 @@ def explain(code: str) -> str:
     said = _SAID.get(code)
     if said is None:
         return f"the service answered {code}; look at its log"
-    return said if code in ("Timeout", "Certificate", "Connect", "Broken") else f"{code}: {said}"
+    return said if code in _OURS else f"{code}: {said}"

@@ -53,15 +53,23 @@ class Requests:
             raise
 
     def keeps_versions(self) -> bool:
-        """Whether a deleted object would stay as an old version; False when the service does not say."""
+        """Whether a deleted object would stay as an old version or a delete marker; False when it is not told.
+
+        Markers are left by a bucket with suspended versioning too ("DeleteObject" of the API reference; radosgw 16.2).
+        """
         try:
-            return self._do("get_bucket_versioning").get("Status") == "Enabled"
+            return self._do("get_bucket_versioning").get("Status") in ("Enabled", "Suspended")
         except TierError:
             return False
 
-    def put(self, key: str, content: bytes) -> None:
-        """Write a small object."""
-        self._do("put_object", Key=key, Body=content)
+    def put(self, key: str, content: bytes) -> str | None:
+        """Write a small object; the version that it became, None when the bucket keeps none."""
+        version: str | None = self._do("put_object", Key=key, Body=content).get("VersionId")
+        return version
+
+    def delete_version(self, key: str, version: str) -> None:
+        """Delete one version of an object and leave no delete marker."""
+        self._do("delete_object", Key=key, VersionId=version)
 
     def get(self, key: str) -> bytes:
         """Read a small object."""
@@ -201,11 +209,14 @@ def _translated(error: Exception, where: str) -> Exception:
             "there are no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials."
         )
     if isinstance(error, exceptions.ProfileNotFound):
-        return TierError(f"the AWS profile {os.environ.get('AWS_PROFILE')!r} does not exist; correct AWS_PROFILE.")
+        profile = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE")
+        return TierError(f"the AWS profile {profile!r} does not exist; correct AWS_PROFILE.")
     if isinstance(error, exceptions.SSLError):
         return TierError(f"{where}: {explain('Certificate')}.")
     if isinstance(error, exceptions.ReadTimeoutError):
         return TierError(f"{where} cannot be used: {explain('Timeout')}.")
+    if isinstance(error, exceptions.ProxyConnectionError):
+        return TierError(f"{where} cannot be used: no connection to the proxy; check HTTP_PROXY and NO_PROXY.")
     if isinstance(error, exceptions.HTTPClientError | exceptions.EndpointConnectionError):
         return TierError(f"{where} cannot be used: {explain('Connect')}.")
     if isinstance(error, exceptions.BotoCoreError | ValueError | OSError):

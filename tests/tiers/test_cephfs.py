@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from kvbench.tiers import probe
 from tests.conftest import ROOT
 from tests.lab.ceph import start_osd
-from tests.lab.processes import pid_of, run
+from tests.lab.processes import pid_of, run, unmount
 from tests.lab.state import Ceph
 from tests.tiers.conftest import Run, program, resume, signal_osds, wait_for
 
@@ -82,6 +84,21 @@ def test_a_directory_in_another_pool_says_so(ceph: Ceph, doctor: Doctor) -> None
         pytest.skip("the lab runs one OSD: no second copy (python -m tests.lab up --osds 2)")
     facts = doctor(ceph.replicated, CEPH_CONF=ceph.conf)["facts"]
     assert (facts["ceph_pool"], facts["ceph_copies"]) == ("cephfs_two_copies", 2)
+
+
+def test_a_mounted_sub_directory_says_its_pool_too(ceph: Ceph, folder: Path, doctor: Doctor, tmp_path: Path) -> None:
+    shared, mounted = folder / f"sub-{os.getpid()}", tmp_path / "mounted"
+    shared.mkdir()
+    mounted.mkdir()
+    options = ["-n", "client.fuse", f"--client_mountpoint=/{shared.name}", f"--pid-file={tmp_path}/fuse.pid"]
+    run(["ceph-fuse", "-c", ceph.conf, *options, mounted], log=tmp_path / "fuse.log")
+    try:
+        facts = doctor(mounted, CEPH_CONF=ceph.conf)["facts"]
+        assert (facts["ceph_pool"], facts["ceph_object_bytes"], facts["ceph_copies"]) == ("cephfs_data", 4 << 20, 1)
+        assert leftovers(mounted) == []
+    finally:
+        unmount(mounted)
+        shared.rmdir()
 
 
 def test_one_copy_and_two_are_measured_side_by_side(ceph: Ceph, folder: Path, run_fio: Run) -> None:
@@ -157,6 +174,15 @@ def test_osds_that_hang_in_mid_run_are_survived_and_show(
         assert all(entry["read"]["iops"] < 0.05 * usual for entry in paused)
     assert "events" in [caveat["code"] for caveat in point["warnings"]]
     assert leftovers(folder) == []
+
+
+def test_a_mount_whose_osds_hang_does_not_answer(ceph: Ceph, folder: Path, pause: Callable[[], None]) -> None:
+    assert probe.answers(folder)
+    pause()
+    # Not the 10 s of doctor: Ceph 16.2 did not recover its PGs ("laggy") from a pause that long.
+    assert not probe.answers(folder, seconds=2)
+    resume(ceph)
+    wait_for(lambda: not leftovers(folder))
 
 
 def test_an_interrupt_while_the_osds_hang_ends_and_saves(

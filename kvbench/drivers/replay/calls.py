@@ -53,7 +53,7 @@ class Buffer:
 
 
 class CallTimes:
-    """Durations in ns of the calls that move no data, by kind; only one thread adds to it."""
+    """Durations in ns of the calls that move no data, by kind, and how many failed; only one thread adds to it."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -115,9 +115,15 @@ class _Calls(ABC):
         if found:
             raise FileExistsError(f"{path} is already there")
         temporary = path + self._suffix
-        self.make_directory(path.rpartition("/")[0])
-        ready = perf_counter_ns()
-        descriptor = self.create(temporary)
+        call = "directories"
+        try:
+            self.make_directory(path.rpartition("/")[0])
+            ready = perf_counter_ns()
+            call = "create"
+            descriptor = self.create(temporary)
+        except OSError:
+            times.failed[call] += 1
+            raise
         opened = perf_counter_ns()
         times.add("check", checked - began)
         times.add("directories", ready - checked)
@@ -143,7 +149,11 @@ class PythonCalls(_Calls):
     def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """Open, one vectored read, close."""
         began = perf_counter_ns()
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError:
+            times.failed["open"] += 1
+            raise
         opened = perf_counter_ns()
         try:
             got = os.readv(descriptor, [buffer.view])
@@ -188,7 +198,11 @@ class CCalls(_Calls):
     def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """Open, one read, close."""
         began = perf_counter_ns()
-        descriptor = self._opened(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            descriptor = self._opened(path, os.O_RDONLY | os.O_DIRECT)
+        except OSError:
+            times.failed["open"] += 1
+            raise
         opened = perf_counter_ns()
         try:
             got = self._read(descriptor, buffer.address, buffer.size)
@@ -215,17 +229,22 @@ class CCalls(_Calls):
 
 def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer, times: CallTimes) -> int:
     """Write, close, rename, and the clock after it; a temporary file that could not be filled is removed."""
+    call = "write"
     try:
         try:
             written = os.write(descriptor, buffer.view)
+            if written < buffer.size:
+                raise OSError(f"short write: {written} of {buffer.size} bytes")
             full = perf_counter_ns()
+            call = "close"
         finally:
             os.close(descriptor)
         closed = perf_counter_ns()
-        if written < buffer.size:
-            raise OSError(f"short write: {written} of {buffer.size} bytes")
+        call = "rename"
         os.rename(temporary, path)  # noqa: PTH104
     except OSError:
+        if call != "write":
+            times.failed[call] += 1
         with suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
         raise

@@ -21,13 +21,14 @@ class Crew:
         """Nobody works yet."""
         self.stopped = False
         self.failures: list[str] = []
+        self._crash: Exception | None = None
         self._ended, self._go = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._left = 0
         self._lock = threading.Lock()
 
     def hire(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """One thread for each job, waiting for ``go``; the first OSError ends all.
+        """One thread for each job, waiting for ``go``; the first exception ends all, an OSError is a failure.
 
         Seen: started beside threads that already read with O_DIRECT, 17 of them took 3 s (Linux 6.18, 2 cores).
         """
@@ -48,6 +49,7 @@ class Crew:
         """Wait ``seconds`` (None: until all jobs are done), then end the threads; ``wake`` frees those that wait.
 
         MeasurementError when they do not end: the tier hangs. An exception in ``on_tick``, or a signal, ends them too.
+        What a job raised beside an OSError is raised here: a round with a thread less is no round.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         grace_s = _GRACE_INTERRUPTED_S
@@ -66,6 +68,8 @@ class Crew:
             all_ended = self._join(grace_s)
         if not all_ended:
             raise MeasurementError(f"operations did not end within {_GRACE_S:.0f} s: the tier hangs")
+        if self._crash is not None:
+            raise self._crash
 
     def _work(self, job: Callable[[], None]) -> None:
         self._go.wait()
@@ -73,6 +77,9 @@ class Crew:
             job()
         except OSError as error:
             self.failures.append(_reason(error))
+            self._ended.set()
+        except Exception as error:
+            self._crash = error
             self._ended.set()
         finally:
             with self._lock:

@@ -193,7 +193,11 @@ def _histograms(times: Sequence[CallTimes]) -> dict[str, Histogram]:
 
 
 def _calls_of(histograms: dict[str, Histogram], times: Sequence[CallTimes]) -> dict[str, Calls]:
-    found = {}
+    failed: Counter[str] = Counter()
+    for part in times:
+        failed.update(part.failed)
+    # A kind of which every call failed has no latency.
+    found = {kind: Calls(0, failed=count) for kind, count in failed.items()}
     for kind, histogram in histograms.items():
         durations = [part.kinds[kind] for part in times if kind in part.kinds]
         latency = latency_of(
@@ -202,7 +206,7 @@ def _calls_of(histograms: dict[str, Histogram], times: Sequence[CallTimes]) -> d
             min_ns=min(map(min, durations)),
             max_ns=max(map(max, durations)),
         )
-        found[kind] = Calls(histogram.samples, latency)
+        found[kind] = Calls(histogram.samples, latency, failed[kind])
     return found
 
 

@@ -43,16 +43,20 @@ class Load:
     read_percent: int
     seed: int
     _failure: str | None = None
+    _crash: Exception | None = None
     _began: float = 0.0
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def run(self, seconds: float, on_tick: Callable[[float], None]) -> Ended:
-        """Make requests for ``seconds``; ``on_tick`` gets the seconds so far; after it raises, ``settle``."""
+        """Make requests for ``seconds``; ``on_tick`` gets the seconds so far; after it raises, ``settle``.
+
+        What a job raised beside a failed request is raised here: a round with a job less is no round.
+        """
         started = threading.Barrier(len(self.recorders) + 1)
         order = Shuffled(self.objects.reads, self.seed)
         self._threads = [
-            threading.Thread(target=self._job, args=(number, order, started), daemon=True)
+            threading.Thread(target=self._work, args=(number, order, started), daemon=True)
             for number in range(len(self.recorders))
         ]
         for thread in self._threads:
@@ -64,10 +68,16 @@ class Load:
             while (left := self._began + seconds - time.perf_counter()) > 0 and not self._stopped.is_set():
                 self._stopped.wait(min(_TICK_S, left))
                 on_tick(time.perf_counter() - self._began)
+        except threading.BrokenBarrierError:
+            # A job ended before it began; what it raised follows.
+            pass
         finally:
             self._stopped.set()
             started.abort()
-        return self.settle(None)
+        ended = self.settle(None)
+        if self._crash is not None:
+            raise self._crash
+        return ended
 
     def settle(self, most_s: float | None = _SETTLE_S) -> Ended:
         """Wait for requests in flight, which end by their own timeout; after an interruption not longer than that."""
@@ -76,6 +86,14 @@ class Load:
             thread.join(None if deadline is None else max(0.0, deadline - time.perf_counter()))
         running = any(thread.is_alive() for thread in self._threads)
         return Ended(time.perf_counter() - self._began, self._failure, running)
+
+    def _work(self, number: int, order: Shuffled, started: threading.Barrier) -> None:
+        try:
+            self._job(number, order, started)
+        except Exception as error:
+            self._crash = error
+            self._stopped.set()
+            started.abort()
 
     def _job(self, number: int, order: Shuffled, started: threading.Barrier) -> None:
         content = _Content(self.objects.io_bytes) if self.read_percent < 100 else None

@@ -41,6 +41,11 @@ def objects_for(prefix: str, io_bytes: int, count: int) -> Objects:
     )
 
 
+def least_objects(numjobs: Sequence[int]) -> int:
+    """Objects that a block size needs for these jobs: a quarter of them is room to write, one for each job."""
+    return 4 * max(numjobs, default=1)
+
+
 class Shuffled:
     """Keys in random order, all of them once before one comes again; shared by the jobs of a round."""
 
