@@ -20,6 +20,8 @@ Metric = Literal["bandwidth", "p50", "p99"]
 
 _CONFIDENCE = 0.95
 
+_Kind = tuple[str, int, Mix, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -84,17 +86,36 @@ def ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float
 
 
 def _pairs(run_a: RunResult, run_b: RunResult) -> list[tuple[PointResult, PointResult]]:
-    """Points of the same size, mix and jobs; the same tier where both runs have it, else the only tier of each."""
+    """Points of the same size, mix and jobs; the same tier where both runs have it, else the only tier of each.
+
+    Where one of the runs measured a kind with two drivers (--fidelity), only points of the same driver are pairs.
+    """
     tiers_a, tiers_b = _tiers(run_a), _tiers(run_b)
     single = len(tiers_a) == len(tiers_b) == 1
-    other = {(p.tier, p.io_bytes, p.mix, p.numjobs): p for p in run_b.points if p.status == "ok"}
+    kinds_a, kinds_b = _by_kind(run_a), _by_kind(run_b)
     found = []
     for point in run_a.points:
-        tier = tiers_b[0] if single else point.tier
-        match = other.get((tier, point.io_bytes, point.mix, point.numjobs))
-        if point.status == "ok" and match is not None:
+        if point.status != "ok":
+            continue
+        alike, others = kinds_a[_kind(point)], kinds_b.get(_kind(point, tiers_b[0] if single else None), {})
+        only = next(iter(others.values())) if len(alike) == len(others) == 1 else None
+        match = others.get(point.driver, only)
+        if match is not None:
             found.append((point, match))
     return found
+
+
+def _by_kind(run: RunResult) -> dict[_Kind, dict[str, PointResult]]:
+    """The points that have a result, by kind and then by driver."""
+    found: dict[_Kind, dict[str, PointResult]] = {}
+    for point in run.points:
+        if point.status == "ok":
+            found.setdefault(_kind(point), {})[point.driver] = point
+    return found
+
+
+def _kind(point: PointResult, tier: str | None = None) -> _Kind:
+    return tier or point.tier, point.io_bytes, point.mix, point.numjobs
 
 
 def _tiers(run: RunResult) -> list[str]:

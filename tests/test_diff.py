@@ -72,6 +72,26 @@ def test_tiers_of_other_names_pair_when_each_run_has_one() -> None:
     assert bandwidth.ratio == pytest.approx(2.0)
 
 
+def test_points_of_two_drivers_are_not_mixed_up() -> None:
+    """A run with --fidelity has every kind of point twice; against itself nothing differs."""
+
+    def run(**rates: float) -> RunResult:
+        parts = [run_of([rate, rate]).points[0] for rate in rates.values()]
+        points = (replace(part, driver=driver) for part, driver in zip(parts, rates, strict=True))
+        return RunResult("now", points=tuple(points), environment=ENVIRONMENT)
+
+    def ratios(a: RunResult, b: RunResult) -> list[float]:
+        return [item.ratio for item in compare(a, b) if item.metric == "bandwidth"]
+
+    both = run(fio=1e8, replay=2e8)
+    assert ratios(both, both) == [1.0, 1.0]
+    assert ratios(both, run(fio=3e8)) == pytest.approx([3.0])
+    assert ratios(run(replay=3e8), both) == pytest.approx([2 / 3])
+    assert ratios(both, run(s3=3e8)) == []
+    # Runs of one driver each pair as before: a bucket is compared with a directory.
+    assert ratios(run(fio=1e8), run(s3=3e8)) == pytest.approx([3.0])
+
+
 def save(tmp_path: Path, name: str, run: RunResult) -> Path:
     (tmp_path / name).mkdir()
     results.save(run, tmp_path / name)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import botocore.session
 import pytest
+from botocore.config import Config
 
 from kvbench.checks.data import hot_object
 from kvbench.commands.options import parse_tier
@@ -86,10 +89,10 @@ def test_what_may_pass_is_not_fatal() -> None:
 @pytest.mark.parametrize(
     ("settings", "virtual", "url"),
     [
-        ("", True, "https://b.s3.eu-west-1.amazonaws.com"),
+        ("", True, "https://bkt.s3.eu-west-1.amazonaws.com"),
         ("endpoint_url = http://h:7480/\n", False, "http://h:7480"),
         ("services = lab\n[services lab]\ns3 =\n  endpoint_url = http://h:7480\n", False, "http://h:7480"),
-        ("endpoint_url = http://h:7480\ns3 =\n  addressing_style = virtual\n", True, "http://b.h:7480"),
+        ("endpoint_url = http://h:7480\ns3 =\n  addressing_style = virtual\n", True, "http://bkt.h:7480"),
         (
             "s3 =\n  max_concurrent_requests = 4\n  addressing_style = path\n",
             False,
@@ -101,7 +104,36 @@ def test_addressing_follows_the_settings(tmp_path: Path, settings: str, virtual:
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws" / "config").write_text(f"[default]\nregion = eu-west-1\n{settings}")
     found = endpoint.from_environment({}, tmp_path)
-    assert (found.virtual_hosted, found.url_of("b")) == (virtual, url)
+    assert (found.is_virtual_hosted("bkt"), found.url_of("bkt")) == (virtual, url)
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "virtual"),
+    [
+        ("https://s3.eu-west-1.amazonaws.com", "my-bucket", True),
+        # Amazon's certificate is for one label.
+        ("https://s3.eu-west-1.amazonaws.com", "my.bucket", False),
+        ("http://rgw.lab:7480", "my.bucket", True),
+        ("http://rgw.lab:7480", "MyBucket", False),
+        ("http://rgw.lab:7480", "b", False),
+        ("http://10.0.0.1:7480", "bkt", False),
+        ("http://[fd00::1]:7480", "bkt", False),
+    ],
+)
+def test_a_bucket_is_in_the_host_name_where_botocore_puts_it_there(url: str, bucket: str, virtual: bool) -> None:
+    found = endpoint.Endpoint(url, "eu-west-1", has_keys=True, virtual_hosted=True)
+    assert found.is_virtual_hosted(bucket) == virtual
+    assert (found.url_of(bucket) == url) != virtual
+    assert virtual == (urlsplit(_asked_by_botocore(found, bucket)).hostname != urlsplit(url).hostname)
+
+
+def _asked_by_botocore(found: endpoint.Endpoint, bucket: str) -> str:
+    """Where botocore sends an unmeasured request; it is not sent."""
+    session = botocore.session.Session()
+    session.set_credentials("id", "key")
+    config = Config(s3={"addressing_style": "virtual"})
+    client = session.create_client("s3", endpoint_url=found.url, region_name=found.region, config=config)
+    return str(client.generate_presigned_url("head_bucket", {"Bucket": bucket}))
 
 
 def test_the_profile_is_the_one_whose_keys_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ class BucketTier:
             "client": f"obstore {_version('obstore')}; with --driver fio its http engine",
             "endpoint": self.endpoint.url,
             "region": self.endpoint.region,
-            "addressing": "virtual-hosted" if self.endpoint.virtual_hosted else "path",
+            "addressing": "virtual-hosted" if self.endpoint.is_virtual_hosted(self.bucket) else "path",
             "payload_signature": signed,
         }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import ipaddress
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +16,16 @@ from kvbench.errors import TierError
 
 _DEFAULT_REGION = "us-east-1"
 _PORTS = {"http": 80, "https": 443}
+# botocore's isVirtualHostableS3Bucket (1.43): what else a bucket is called, it stays in the path.
+_HOST_LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where S3 requests would go. ``has_keys``: whether credentials are configured; they are not kept.
 
-    ``virtual_hosted``: the bucket is part of the host name, else of the path. ``ca_bundle``: a file of certificates to
-    trust beside the system's.
+    ``virtual_hosted``: a bucket whose name allows it is part of the host name, else of the path. ``ca_bundle``: a file
+    of certificates to trust beside the system's.
     """
 
     url: str
@@ -35,10 +39,22 @@ class Endpoint:
         """Whether requests go over TLS."""
         return urlsplit(self.url).scheme == "https"
 
+    def is_virtual_hosted(self, bucket: str) -> bool:
+        """Whether ``bucket`` goes into the host name: no names are below an address, a certificate is for one."""
+        labels = [bucket] if self.encrypted else bucket.split(".")
+        return (
+            self.virtual_hosted
+            and len(bucket) > 2
+            and not _is_address(urlsplit(self.url).hostname or "")
+            and all(_HOST_LABEL.fullmatch(label) for label in labels)
+        )
+
     def url_of(self, bucket: str) -> str:
         """The URL that a client needs for ``bucket``: the endpoint, or the bucket's own host."""
+        if not self.is_virtual_hosted(bucket):
+            return self.url
         parts = urlsplit(self.url)
-        return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl() if self.virtual_hosted else self.url
+        return parts._replace(netloc=f"{bucket}.{parts.netloc}").geturl()
 
     def is_nearby(self, bucket: str) -> bool:
         """Whether requests for ``bucket`` go to a loopback or private address; not when its name has none here."""
@@ -95,6 +111,14 @@ def listens(endpoint: Endpoint, seconds: float = 5.0) -> bool:
             return True
     except OSError:
         return False
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _file(given: str | None, home: Path, name: str) -> Path:

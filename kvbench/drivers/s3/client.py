@@ -53,7 +53,7 @@ class Client:
             tier.bucket,
             endpoint=tier.endpoint.url_of(tier.bucket),
             region=tier.endpoint.region,
-            virtual_hosted_style_request=tier.endpoint.virtual_hosted,
+            virtual_hosted_style_request=tier.endpoint.is_virtual_hosted(tier.bucket),
             # Over TLS nobody signs the body (AWS SDKs do not); in clear text the signature protects it.
             unsigned_payload=tier.endpoint.encrypted,
             credential_provider=found,
