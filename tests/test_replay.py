@@ -373,6 +373,20 @@ def test_after_kill_9_the_guard_leaves_the_tier_as_it_was(start: Start, tier: Pa
     wait_for(lambda: not list(tier.iterdir()), "the guard to clean up")
 
 
+def test_a_tier_that_goes_away_is_the_reason_and_no_pause(tmp_path: Path) -> None:
+    class Fails(CCalls):
+        def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+            for block in tmp_path.rglob("*.bin"):
+                block.unlink(missing_ok=True)
+            raise OSError(5, "Input/output error")
+
+    blocks, _ = laid_out(tmp_path, REQUESTS, 1, 8)
+    prepare(blocks, "mixed", [Worker(CCalls(), Buffer(SIZE))], lambda: None)
+    whole = Round(blocks, REQUESTS, [Worker(Fails(), Buffer(SIZE))], "mixed", 0)
+    whole.run(5.0, lambda: None, lambda: None)
+    assert (whole.failures[0], whole.pauses) == ("Input/output error", 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

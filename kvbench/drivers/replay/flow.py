@@ -145,14 +145,14 @@ class Round:
         ``on_pause`` is called about twice a second while old blocks are removed.
         """
         give_up = perf_counter() + _LONGEST_WALL * seconds + _LONGEST_PAUSE_S
-        while not self.failures and perf_counter() < give_up:
+        while perf_counter() < give_up:
             part = _Part(self)
             try:
                 part.run(seconds - self.seconds, on_tick)
             finally:
                 self.seconds += part.seconds
                 self.failures += part.crew.failures
-            if self.seconds >= seconds:
+            if self.failures or self.seconds >= seconds:
                 return
             self.pauses += 1
             prepare(self.blocks, self.mix, self.workers, on_pause)
