@@ -95,8 +95,8 @@ def _threads(threads: _Threads, rates: Mapping[int, float]) -> tuple[str, str, s
 
 def _slots(crossover: Crossover) -> tuple[str, str, str]:
     assert crossover.at_target is not None
-    needed = crossover.at_target.bytes * crossover.concurrent_restores
     count = crossover.concurrent_restores
+    needed = crossover.at_target.bytes * count
     requests = "one request holds" if count == 1 else f"{count} requests hold"
     reason = (
         f"every block is promoted through a slot in host memory: at {format_tokens(crossover.at_target.tokens)} tokens "

@@ -308,7 +308,7 @@ class Reads:
         point, alone = best[load], best.get((load[0], 1))
         assert point.read is not None
         latency = None if alone is None else _read_latency(alone)
-        alone_s = None if latency is None or latency.mean is None else latency.mean / 1e9
+        alone_s = None if latency is None else latency.mean_s
         return Measured(point, point.read, results.load_histogram(self.run_dir, point, "read"), alone_s)
 
 
@@ -321,7 +321,7 @@ def _lookup_s(point: PointResult) -> float | None:
     """Mean seconds of a point's lookups, None where nobody timed them."""
     lookup = point.metadata.get("lookup")
     latency = None if lookup is None else lookup.latency_ns
-    return latency.mean / 1e9 if latency is not None and latency.mean else None
+    return None if latency is None else latency.mean_s or None
 
 
 def _preference(point: PointResult) -> int:

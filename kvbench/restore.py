@@ -131,8 +131,7 @@ def units_of(use: Use, tokens: Floats) -> Floats:
 
 def _mean_s(measured: Measured) -> float | None:
     """Mean latency of a unit under load."""
-    mean_ns = measured.read.latency_ns.mean if measured.read.latency_ns else None
-    return None if mean_ns is None else mean_ns / 1e9
+    return measured.read.latency_ns.mean_s if measured.read.latency_ns else None
 
 
 def _alone_share(use: Use, measured: Measured, concurrent: int) -> float:

@@ -49,6 +49,11 @@ class LatencyNs:
     p99_high: int | None = None
     intervals: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
+    @property
+    def mean_s(self) -> float | None:
+        """The mean in seconds, None where nobody recorded it."""
+        return None if self.mean is None else self.mean / 1e9
+
 
 @dataclass(frozen=True, slots=True)
 class Direction:

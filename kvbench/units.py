@@ -111,7 +111,7 @@ def format_tokens(tokens: int | float) -> str:
 
 
 def format_number(number: float) -> str:
-    """``1.42``, ``20``, ``1,235``: three digits or whole, never with an exponent; not negative."""
+    """``1.42``, ``20``, ``1,235``: three digits or whole; from 0.0001 on without an exponent."""
     return f"{number:.3g}" if number < 100 else f"{number:,.0f}"
 
 

@@ -64,8 +64,7 @@ class Endpoint:
 
 def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
     """The endpoint of the AWS variables or ~/.aws/config, else Amazon's of the region; TierError for a bad URL."""
-    # Names and their order are botocore's (configprovider.py, 1.43), whose credentials are used.
-    profile = variables.get("AWS_DEFAULT_PROFILE") or variables.get("AWS_PROFILE") or "default"
+    profile = profile_of(variables) or "default"
     config_file = _file(variables.get("AWS_CONFIG_FILE"), home, "config")
     config = {
         **_section(config_file, f"profile {profile}" if profile != "default" else profile),
@@ -101,6 +100,11 @@ def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
         virtual_hosted=style == "virtual" or (style == "auto" and given is None),
         ca_bundle=Path(bundle).expanduser() if bundle else None,
     )
+
+
+def profile_of(variables: Mapping[str, str]) -> str | None:
+    """The profile that the variables name, in the order of botocore (configprovider.py, 1.43), which finds the keys."""
+    return variables.get("AWS_DEFAULT_PROFILE") or variables.get("AWS_PROFILE")
 
 
 def listens(endpoint: Endpoint, seconds: float = 5.0) -> bool:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kvbench.errors import KvbenchError, TierError, ToolError
-from kvbench.tiers.endpoint import Endpoint
+from kvbench.tiers.endpoint import Endpoint, profile_of
 from kvbench.tiers.s3_answers import explain
 
 INSTALL = "install it with: pip install 'kvbench[s3]'"
@@ -209,8 +209,7 @@ def _translated(error: Exception, where: str) -> Exception:
             "there are no S3 credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials."
         )
     if isinstance(error, exceptions.ProfileNotFound):
-        profile = os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE")
-        return TierError(f"the AWS profile {profile!r} does not exist; correct AWS_PROFILE.")
+        return TierError(f"the AWS profile {profile_of(os.environ)!r} does not exist; correct AWS_PROFILE.")
     if isinstance(error, exceptions.SSLError):
         return TierError(f"{where}: {explain('Certificate')}.")
     if isinstance(error, exceptions.ReadTimeoutError):

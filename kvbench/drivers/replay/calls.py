@@ -27,6 +27,7 @@ from time import perf_counter_ns
 from typing import Protocol
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT
+_BLOCK = os.O_RDONLY | os.O_DIRECT
 _MODE = 0o644
 # Any odd number: a word to which it is added again and again takes 2^64 different values.
 _ODD = 0x9E3779B97F4A7C15
@@ -100,6 +101,14 @@ class _Calls(ABC):
     def create(self, path: str) -> int:
         """The descriptor of a new file."""
 
+    @abstractmethod
+    def open(self, path: str) -> int:
+        """The descriptor of a block, for reading."""
+
+    @abstractmethod
+    def read(self, descriptor: int, buffer: Buffer) -> int:
+        """Fill the buffer with one call; how many bytes came."""
+
     def lookup(self, path: str, times: CallTimes) -> bool:
         """Whether the block is on the tier."""
         began = perf_counter_ns()
@@ -130,6 +139,27 @@ class _Calls(ABC):
         times.add("create", opened - ready)
         return _fill_and_rename(descriptor, temporary, path, buffer, times) - began
 
+    def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+        """Open, one read, close."""
+        began = perf_counter_ns()
+        try:
+            descriptor = self.open(path)
+        except OSError:
+            times.failed["open"] += 1
+            raise
+        opened = perf_counter_ns()
+        try:
+            got = self.read(descriptor, buffer)
+            read = perf_counter_ns()
+        finally:
+            os.close(descriptor)
+        ended = perf_counter_ns()
+        times.add("open", opened - began)
+        times.add("close", ended - read)
+        if got < buffer.size:
+            raise OSError(f"short read: {got} of {buffer.size} bytes")
+        return ended - began
+
 
 class PythonCalls(_Calls):
     """0.24 to 0.26: Python's os module."""
@@ -146,26 +176,13 @@ class PythonCalls(_Calls):
         """A new file."""
         return os.open(path, _NEW, _MODE)
 
-    def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
-        """Open, one vectored read, close."""
-        began = perf_counter_ns()
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
-        except OSError:
-            times.failed["open"] += 1
-            raise
-        opened = perf_counter_ns()
-        try:
-            got = os.readv(descriptor, [buffer.view])
-            read = perf_counter_ns()
-        finally:
-            os.close(descriptor)
-        ended = perf_counter_ns()
-        times.add("open", opened - began)
-        times.add("close", ended - read)
-        if got < buffer.size:
-            raise OSError(f"short read: {got} of {buffer.size} bytes")
-        return ended - began
+    def open(self, path: str) -> int:
+        """A block."""
+        return os.open(path, _BLOCK)
+
+    def read(self, descriptor: int, buffer: Buffer) -> int:
+        """readv(2), vectored."""
+        return os.readv(descriptor, [buffer.view])
 
 
 class CCalls(_Calls):
@@ -193,38 +210,23 @@ class CCalls(_Calls):
 
     def create(self, path: str) -> int:
         """A new file."""
-        return self._opened(path, _NEW)
+        return _checked(self._open(os.fsencode(path), _NEW, _MODE), path)
 
-    def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
-        """Open, one read, close."""
-        began = perf_counter_ns()
-        try:
-            descriptor = self._opened(path, os.O_RDONLY | os.O_DIRECT)
-        except OSError:
-            times.failed["open"] += 1
-            raise
-        opened = perf_counter_ns()
-        try:
-            got = self._read(descriptor, buffer.address, buffer.size)
-            problem = ctypes.get_errno() if got < 0 else 0
-            read = perf_counter_ns()
-        finally:
-            os.close(descriptor)
-        ended = perf_counter_ns()
-        times.add("open", opened - began)
-        times.add("close", ended - read)
-        if got < 0:
-            raise OSError(problem, os.strerror(problem), path)
-        if got < buffer.size:
-            raise OSError(f"short read: {got} of {buffer.size} bytes")
-        return ended - began
+    def open(self, path: str) -> int:
+        """A block."""
+        return _checked(self._open(os.fsencode(path), _BLOCK, _MODE), path)
 
-    def _opened(self, path: str, flags: int) -> int:
-        descriptor: int = self._open(os.fsencode(path), flags, _MODE)
-        if descriptor < 0:
-            problem = ctypes.get_errno()
-            raise OSError(problem, os.strerror(problem), path)
-        return descriptor
+    def read(self, descriptor: int, buffer: Buffer) -> int:
+        """read(2)."""
+        return _checked(self._read(descriptor, buffer.address, buffer.size))
+
+
+def _checked(result: int, path: str | None = None) -> int:
+    """What a call of the C library returned; OSError where it failed."""
+    if result < 0:
+        problem = ctypes.get_errno()
+        raise OSError(problem, os.strerror(problem), path)
+    return result
 
 
 def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer, times: CallTimes) -> int:

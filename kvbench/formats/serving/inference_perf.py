@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kvbench.errors import InputFileError
+from kvbench.formats.chunks import first_choice, text_in
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
 from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, count, parsed, seconds, share
 
@@ -229,13 +230,7 @@ def _has_text(chunk: Any) -> bool:
         data = json.loads(chunk) if isinstance(chunk, str) else chunk
     except (ValueError, RecursionError):
         return False
-    choices = data.get("choices") if isinstance(data, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    delta = choice.get("delta")
-    texts = (
-        [delta.get(name) for name in ("content", "reasoning_content", "reasoning")] if isinstance(delta, dict) else []
-    )
-    return any((choice.get("text"), *texts))
+    return isinstance(data, dict) and text_in(first_choice(data.get("choices"))) is not None
 
 
 def _model(request: Any) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kvbench.formats.chunks import first_choice, text_in
 from kvbench.prefill.live.endpoint import Api
 
 First = Literal["content", "reasoning", "finish"]
@@ -109,19 +110,10 @@ def one_line(text: str, longest: int) -> str:
 
 
 def _choice(choices: object) -> tuple[First | None, str | None]:
-    # A role chunk has empty content, a usage chunk no choices (sgl-project/sglang#29251, api7/aisix#869).
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        return None, None
-    choice = choices[0]
-    delta = _object(choice, "delta")
+    choice = first_choice(choices)
     reason = choice.get("finish_reason")
     # Some gateways write "" for "not yet", in the role chunk too.
-    finish_reason = reason if isinstance(reason, str) and reason else None
-    if choice.get("text") or delta.get("content"):
-        return "content", finish_reason
-    if delta.get("reasoning_content") or delta.get("reasoning"):
-        return "reasoning", finish_reason
-    return None, finish_reason
+    return text_in(choice), reason if isinstance(reason, str) and reason else None
 
 
 def _usage(data: Mapping[str, Any]) -> tuple[int | None, int | None, int | None]:
