@@ -86,6 +86,7 @@ def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:
     measured = np.array([sample.prompt_tokens for sample in samples.rows], dtype=float)
     kept = trusted(measured, np.array([sample.ttft_s for sample in samples.rows]))
     rows = [sample for sample, keep in zip(samples.rows, kept, strict=True) if keep]
+    set_aside = tuple(sample for sample, keep in zip(samples.rows, kept, strict=True) if not keep)
     tokens = np.array([sample.prompt_tokens for sample in rows], dtype=float)
     seconds = np.array([sample.ttft_s for sample in rows])
     coefficients = _coefficients(tokens, seconds, shape)
@@ -101,9 +102,9 @@ def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:
         model=samples.model,
         source=samples.source,
         draws=_bootstrap(tokens, seconds, fitted, used=int((coefficients > 0).sum()), shape=shape),
-        notes=(*samples.notes, *_doubts(samples.rows, rows)),
+        notes=(*samples.notes, *_doubts(rows, set_aside)),
         residuals_s=tuple((int(at), float(left)) for at, left in zip(tokens, seconds - fitted, strict=True)),
-        set_aside=tuple(sample for sample, keep in zip(samples.rows, kept, strict=True) if not keep),
+        set_aside=set_aside,
         linear_residual_s=_line_residual_s(tokens, seconds),
     )
 
@@ -125,11 +126,10 @@ def _coefficients(tokens: Floats, seconds: Floats, shape: Shape) -> Floats:
     return found
 
 
-def _doubts(rows: Sequence[Sample], kept: Sequence[Sample]) -> list[str]:
-    left_out = [sample for sample in rows if sample not in kept]
+def _doubts(kept: Sequence[Sample], set_aside: Sequence[Sample]) -> list[str]:
     found = [
         f"set aside the sample at {sample.prompt_tokens:,} tokens ({sample.ttft_s:.3g} s), far from all others"
-        for sample in left_out
+        for sample in set_aside
     ]
     if len({sample.prompt_tokens for sample in kept}) == 1:
         found.append("one prompt length only: prefill is taken as proportional to the prompt, which no server is")
