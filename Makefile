@@ -36,10 +36,11 @@ lab-down:  ## Stop the storage lab and remove its directory.
 test-tiers: $(VENV)/.tested  ## Run the tests that need the storage lab (skipped with the reason where it is not up).
 	$(BIN)/python -m pytest -q tests/tiers
 
-lint: $(VENV)/.linted  ## Check style and types.
+lint: $(VENV)/.linted  ## Check style, types and which package may know which.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/.linted  ## Rewrite the sources in the project's style.
 	$(BIN)/ruff check --fix .

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
+from typing import get_args
 
 from kvbench.drivers import OnRate, Program
 from kvbench.drivers.registry import find_programs
@@ -25,10 +26,10 @@ from kvbench.drivers.replay.driver import ReplayDriver
 from kvbench.drivers.replay.flow import Flow
 from kvbench.drivers.settings import Layout
 from kvbench.record.comparison import Difference, compare_points
-from kvbench.record.results import RunResult
+from kvbench.record.point import Point, point_id
+from kvbench.record.results import Mix, RunResult
 from kvbench.run import runner
 from kvbench.run.measurement import Measurement, TierPlan, plan_tier
-from kvbench.run.plan import MIXES, Point, point_id
 from kvbench.tiers.target import inspect
 from kvbench.units import format_bytes, parse_size
 
@@ -83,7 +84,7 @@ def plan(directory: Path, lanes: Mapping[str, Lane], jobs: int, dataset: int, se
         points += [
             Point(point_id(name, size, mix, jobs, driver), name, driver, size, mix, jobs)
             for size in SIZES
-            for mix in MIXES
+            for mix in get_args(Mix)
         ]
     return Measurement(tuple(tiers), (), tuple(points), visits)
 
@@ -96,7 +97,7 @@ def show(directory: Path, result: RunResult, lanes: Mapping[str, Lane]) -> None:
     print(f"{'lane':14} {'reference':12} {'I/O':>9} {'mix':6} {'side':6} {'p50':>22} {'p99':>22} {'bandwidth':>22}")
     for name, (_, _, _, reference) in lanes.items():
         for size in SIZES if name != reference else ():
-            for mix in MIXES:
+            for mix in get_args(Mix):
                 one, other = points[reference, size, mix], points[name, size, mix]
                 if one.status != "ok" or other.status != "ok":
                     print(f"{name:14} {reference:12} {format_bytes(size):>9} {mix:6} {one.reason or other.reason}")

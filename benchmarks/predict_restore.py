@@ -37,9 +37,9 @@ from kvbench.drivers.s3.client import Client
 from kvbench.drivers.s3.layout import write_objects
 from kvbench.drivers.s3.load import Load
 from kvbench.drivers.s3.objects import Objects, objects_for
+from kvbench.record.point import Point
 from kvbench.record.recorder import Recorder, direction_of, histograms_of
 from kvbench.record.results import Use
-from kvbench.run.plan import Point
 from kvbench.tiers import bucket, directory
 from kvbench.units import parse_size, parse_tokens
 

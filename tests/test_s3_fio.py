@@ -23,7 +23,7 @@ from kvbench.drivers.fio_http.private import Keys, cleaned
 from kvbench.drivers.s3 import client
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import MeasurementError, TierError
-from kvbench.run.plan import Point
+from kvbench.record.point import Point
 from kvbench.tiers.directory import is_at_work
 from tests.conftest import FakeFio
 from tests.lab.state import S3Server

@@ -123,6 +123,7 @@ def fio(
     from kvbench.commands.planning import Request, measurement_for
     from kvbench.drivers.registry import find_programs
     from kvbench.errors import UsageError
+    from kvbench.report.summary import write_summary
     from kvbench.run import rundir, runner
     from kvbench.units import parse_tokens
 
@@ -188,7 +189,7 @@ def fio(
                 yes=yes,
             )
     finally:
-        rundir.write_summary(opened.path)
+        write_summary(opened.path)
         console.note(f"run directory: {opened.path}")
     show_run(result, opened.path, as_json=json)
     return exit_code(result, strict=strict)

@@ -50,6 +50,7 @@ def import_(
     from kvbench import console
     from kvbench.commands.fio import exit_code, show_run
     from kvbench.commands.planning import uses_for
+    from kvbench.report.summary import write_summary
     from kvbench.run import rundir
 
     named = _distinct([_named(text) for text in files])
@@ -64,6 +65,7 @@ def import_(
     run_dir = rundir.fresh(output, [name for name, _ in named])
     raw = {f"{name}.json": documents for name, _, (documents, _) in read}
     result = rundir.save_imported(run_dir, raw, points, uses, parse_labels(label))
+    write_summary(run_dir)
     console.note(f"run directory: {run_dir}")
     show_run(result, run_dir, as_json=json)
     return exit_code(result, strict=strict)
@@ -78,7 +80,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     from kvbench.errors import UsageError
-    from kvbench.run.plan import slug
+    from kvbench.record.point import slug
 
     names = [slug(name) for name, _ in named]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -10,21 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from kvbench.decide import decision
+from kvbench.decide.band import Band, band
 from kvbench.decide.cost import Load
 from kvbench.decide.crossover import Crossover, Goal, Request
 from kvbench.decide.restore import RestoreCurve, restore_curve
 from kvbench.errors import UsageError
-from kvbench.prefill.curve import Floats, PrefillCurve
+from kvbench.prefill.curve import PrefillCurve
 from kvbench.prefill.samples import Samples
 from kvbench.record import results
 from kvbench.record.results import PointResult, RunResult, Use
-from kvbench.report.data import Band
 from kvbench.run import measurement
 
 NO_PREFILL = "no prefill was given (--ttft-csv or --ttft-from)"
 # Lengths shown where no prefill curve says which ones were measured.
 _SHOWN_TOKENS = (1024, 65536)
-_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +110,6 @@ def judged(runs: Sequence[LoadedRun], wanted: Wanted) -> tuple[Judged, ...]:
     found = tuple(item for run in runs for item in _of_run(run, runs, wanted))
     _require_models(runs, wanted.models)
     return found
-
-
-def band(draws: Floats, middle: float) -> Band:
-    """The middle with the 95 % interval of the draws."""
-    low, high = np.quantile(draws, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-    return Band(min(float(low), middle), middle, max(float(high), middle))
 
 
 def recompute_band(curve: PrefillCurve, tokens: float) -> Band:

@@ -8,9 +8,9 @@ import numpy as np
 
 from kvbench.decide.breakeven import needed_bytes_per_s
 from kvbench.decide.judged import Judged, LoadedRun
+from kvbench.record.point import slug
 from kvbench.report.cells import point_name
 from kvbench.report.data import BreakEvenMap, RateLine
-from kvbench.run.plan import slug
 from kvbench.units import format_bandwidth, format_tokens
 
 _SHOWN_LENGTHS = 48

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
+from kvbench.decide.band import Band
 from kvbench.decide.crossover import Verdict
 from kvbench.report.tables import Table
 
@@ -71,15 +72,6 @@ class Judgement:
     facts: tuple[Cell, ...]
     point: str | None
     doubts: tuple[Doubt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A value with its 95 % interval; both ends equal the value where there is no interval."""
-
-    low: float
-    middle: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

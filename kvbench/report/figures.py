@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from kvbench.decide.band import Band
 from kvbench.decide.crossover import Verdict
 from kvbench.report import data
 from kvbench.report.breakeven_drawing import breakeven_map
@@ -407,5 +408,5 @@ def _line_name(line: data.TimeLine) -> str:
     return f"restore from {line.label}" if line.restore else "recompute (prefill)"
 
 
-def _recompute_text(seconds: data.Band | None) -> str:
+def _recompute_text(seconds: Band | None) -> str:
     return "recompute not measured" if seconds is None else f"recompute {format_duration_s(seconds.middle)} (┃)"

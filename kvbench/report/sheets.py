@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvbench.decide.band import Band
 from kvbench.decide.judged import Judged, LoadedRun, Wanted
 from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import (
@@ -21,7 +22,13 @@ from kvbench.report.cells import (
     units_text,
     use_label,
 )
-from kvbench.report.data import UNKNOWN, Band, Cell, Column, Sheet, Value
+from kvbench.report.data import (
+    UNKNOWN,
+    Cell,
+    Column,
+    Sheet,
+    Value,
+)
 from kvbench.units import (
     format_bandwidth,
     format_bytes,

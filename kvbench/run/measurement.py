@@ -12,8 +12,8 @@ from kvbench.drivers.replay.blocks import least_blocks
 from kvbench.drivers.s3.objects import least_objects
 from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
 from kvbench.errors import ResultFileError, UsageError
+from kvbench.record.point import Point
 from kvbench.record.results import Use, write_atomically
-from kvbench.run.plan import Point
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.target import Tier

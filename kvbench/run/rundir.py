@@ -13,14 +13,12 @@ from kvbench.drivers import Program
 from kvbench.errors import UsageError
 from kvbench.host import environment
 from kvbench.record import results
+from kvbench.record.point import slug
 from kvbench.record.results import Observation, RunResult, Use
-from kvbench.report import tables
 from kvbench.run import measurement
 from kvbench.run.measurement import Measurement
-from kvbench.run.plan import slug
 
 REPORTS = Path("reports")
-SUMMARY_NAME = "summary.md"
 IMPORTED_FOLDER = "imported"
 
 
@@ -102,7 +100,7 @@ def save_imported(
     uses: tuple[Use, ...],
     labels: Mapping[str, str],
 ) -> RunResult:
-    """Write a run that was measured elsewhere: its raw documents (secrets removed), histograms, result and summary."""
+    """Write a run that was measured elsewhere: its raw documents (secrets removed), histograms and result."""
     for name, documents in raw.items():
         results.write_atomically(run_dir / IMPORTED_FOLDER / name, json.dumps(documents, indent=1) + "\n")
     result = RunResult(
@@ -118,19 +116,7 @@ def save_imported(
             results.save_histograms(run_dir, f"{IMPORTED_FOLDER}/{point.id}.histogram.json", item.histograms)
         result = result.with_point(point)
     results.save(result, run_dir)
-    write_summary(run_dir)
     return result
-
-
-def write_summary(run_dir: Path) -> None:
-    """Write RUN_DIR/summary.md from the saved result."""
-    from kvbench.report.events import events_table
-    from kvbench.report.fidelity import calls_table, fidelity_table
-
-    result = results.load(run_dir)
-    shown = (tables.models_table(result), tables.points_table(result), events_table(run_dir, result))
-    every = (*shown, fidelity_table(result), calls_table(result), tables.warnings_table(result))
-    results.write_atomically(run_dir / SUMMARY_NAME, tables.markdown(every, f"kvbench run {run_dir.name}"))
 
 
 def _resumed(run_dir: Path, wanted: Measurement | None, find: Find) -> OpenRun:

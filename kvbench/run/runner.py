@@ -15,11 +15,12 @@ from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host.interruption import interruptible
 from kvbench.record import events, results
+from kvbench.record.point import Point, lane_name
 from kvbench.record.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
 from kvbench.record.rounds import Decided, next_round_s, pool
 from kvbench.run.before_read import run_before_read
 from kvbench.run.measurement import Measurement, TierPlan, writes_of
-from kvbench.run.plan import Point, job_comments, lane_name
+from kvbench.run.plan import job_comments
 from kvbench.run.read_counter import read_counter
 from kvbench.run.watch import Watch
 from kvbench.tiers import target

@@ -19,8 +19,8 @@ from kvbench.formats.fio.options import access_of
 from kvbench.formats.fio.point import asked, direction_of, failed_ios, histograms_of, latency_source_of
 from kvbench.formats.fio.read import FioJob
 from kvbench.host import environment
+from kvbench.record.point import Point
 from kvbench.record.results import Conditions, Observation
-from kvbench.run.plan import Point
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.guard import TOKEN_VARIABLE
 

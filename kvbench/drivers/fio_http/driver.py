@@ -26,8 +26,8 @@ from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
 from kvbench.formats.fio.point import asked, direction_of, failed_ios, histograms_of, latency_source_of
 from kvbench.formats.fio.read import FioJob
 from kvbench.host import environment
+from kvbench.record.point import Point
 from kvbench.record.results import Conditions, Observation, write_atomically
-from kvbench.run.plan import Point
 from kvbench.tiers.guard import TOKEN_VARIABLE
 from kvbench.tiers.s3_requests import credentials
 

@@ -15,7 +15,7 @@ from kvbench.drivers.fio.series import log_options
 from kvbench.drivers.s3.objects import Objects
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError
-from kvbench.run.plan import Point
+from kvbench.record.point import Point
 from kvbench.tiers.bucket import BucketTier
 
 # The engine copies "/bucket/key" into 512 bytes and cuts what is longer (engines/http.c); a cut name is another object.

@@ -18,9 +18,9 @@ from kvbench.errors import Interrupted, MeasurementError
 from kvbench.host import environment
 from kvbench.record.histogram import Histogram, bin_of
 from kvbench.record.latency import latency_of
+from kvbench.record.point import Point
 from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
 from kvbench.record.results import Calls, Conditions, Observation, Status, write_atomically
-from kvbench.run.plan import Point
 from kvbench.tiers.extents import unwritten_bytes
 from kvbench.tiers.pagecache import cached_fraction, drop_cached
 from kvbench.units import format_bandwidth

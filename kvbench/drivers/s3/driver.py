@@ -17,9 +17,9 @@ from kvbench.drivers.s3.objects import Objects, objects_for
 from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host import environment
+from kvbench.record.point import Point
 from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
 from kvbench.record.results import Observation, Status, write_atomically
-from kvbench.run.plan import Point
 from kvbench.units import format_bandwidth
 
 

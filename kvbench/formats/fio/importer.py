@@ -28,8 +28,8 @@ from kvbench.formats.fio.point import (
     submission_ns_of,
 )
 from kvbench.formats.fio.read import FioJob, FioOutput
+from kvbench.record.point import slug
 from kvbench.record.results import Caveat, Conditions, Mix, Observation, PointResult, Status
-from kvbench.run.plan import slug
 from kvbench.tiers.limits import Limit
 
 _MIX_OF_RW: dict[str, Mix] = {
