@@ -234,8 +234,7 @@ def describe_outcome(point: PointResult) -> str:
         return f"{point.status}: {point.reason}"
     parts = [
         f"{name} {format_bandwidth(side.bytes_per_s)}, p50 / p99 {describe_latency(side.latency_ns)}"
-        for name, side in (("read", point.read), ("write", point.write))
-        if side is not None
+        for name, side in point.sides()
     ]
     doubts = ", ".join(caveat.code for caveat in point.warnings)
     return "; ".join(parts) + (f"  (distrust: {doubts})" if doubts else "")

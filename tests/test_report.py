@@ -28,10 +28,11 @@ from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import Caveat, PointResult, RunResult
-from kvbench.report import figures, files
+from kvbench.report import drawing, figures, files
 from kvbench.report.build import build
-from kvbench.report.data import Cell, Column, Report, Sheet, TargetTimes, as_table, clean, scrubbed, to_json
+from kvbench.report.data import Cell, Column, Report, Sheet, as_table, clean, scrubbed, to_json
 from kvbench.report.drawing import line_number, pushed_apart, short
+from kvbench.report.figures import target_times
 from kvbench.report.html import html
 from kvbench.report.references import references
 from tests.conftest import Outcome
@@ -265,7 +266,7 @@ def test_several_loads(tmp_path: Path) -> None:
     built = build([loaded(tmp_path)], wanted(concurrent=(1, 4)))
     assert [item.concurrent_restores for item in built.judgements] == [1, 4, 1, 4]
     first = built.figures[0]
-    assert isinstance(first, TargetTimes)
+    assert isinstance(first, target_times.TargetTimes)
     assert [bar.tier for bar in first.bars] == ["fast ×1", "fast ×4", "slow ×1", "slow ×4"]
     html(built)
 
@@ -337,7 +338,7 @@ def test_hostile_names_never_become_markup(hostile: Report) -> None:
 def test_hostile_names_never_break_the_drawings(hostile: Report) -> None:
     kinds = set()
     for figure in hostile.figures:
-        text = figures.svg(figures.draw(figure, hostile.tiers), figure.key, figure.title)
+        text = drawing.svg(figures.draw(figure, hostile.tiers), figure.key, figure.title)
         root = ElementTree.fromstring(text)
         assert {element.tag for element in root.iter()}.isdisjoint({"script", "metadata", "style", "a", "image"})
         kinds.add(type(figure).__name__)
@@ -406,7 +407,7 @@ def test_the_data_inside_the_page_is_the_file_beside_it(report: Report, page: st
 
 def test_figures_are_themed_and_named(report: Report) -> None:
     for figure in report.figures:
-        text = figures.svg(figures.draw(figure, report.tiers), figure.key, figure.title)
+        text = drawing.svg(figures.draw(figure, report.tiers), figure.key, figure.title)
         root = ElementTree.fromstring(text)
         assert root.attrib["role"] == "img"
         assert root.attrib["aria-label"] == figure.title
@@ -418,7 +419,7 @@ def test_figures_are_themed_and_named(report: Report) -> None:
 
 
 def test_the_same_data_give_the_same_drawing(report: Report) -> None:
-    one, two = (figures.svg(figures.draw(report.figures[0], report.tiers), "k", "l") for _ in range(2))
+    one, two = (drawing.svg(figures.draw(report.figures[0], report.tiers), "k", "l") for _ in range(2))
     assert one == two
 
 
@@ -439,7 +440,7 @@ def test_no_matplotlib_state_is_touched(report: Report) -> None:
     before = matplotlib.rcParams.copy()
     figures.draw(report.figures[0], report.tiers)
     assert matplotlib.rcParams.copy() == before
-    assert "pyplot" not in (ROOT / "kvbench" / "report" / "figures.py").read_text().replace("(no pyplot)", "")
+    assert "pyplot" not in (ROOT / "kvbench" / "report" / "drawing.py").read_text().replace("(no pyplot)", "")
 
 
 def test_the_command_writes_every_view(kvbench: Run, tmp_path: Path) -> None:

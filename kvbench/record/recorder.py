@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from kvbench.record.histogram import Histogram, bin_of
 from kvbench.record.latency import latency_of
-from kvbench.record.results import Direction
-
-Way = Literal["read", "write"]
+from kvbench.record.results import Direction, Way
 
 _SECOND_NS = 10**9
 

@@ -21,6 +21,7 @@ from kvbench.record.histogram import Histogram
 SCHEMA_VERSION = 1
 RESULT_NAME = "result.json"
 
+Way = Literal["read", "write"]
 Mix = Literal["read", "write", "mixed"]
 Status = Literal["ok", "failed", "skipped", "interrupted"]
 LatencySource = Literal["lat", "clat"]
@@ -180,6 +181,11 @@ class PointResult:
     before_read: tuple[HookRun, ...] = ()
     events: tuple[Event, ...] = ()
     metadata: dict[str, Calls] = field(default_factory=dict)
+
+    def sides(self) -> tuple[tuple[Way, Direction], ...]:
+        """The directions that had I/O, each with its name, reads first."""
+        both: tuple[tuple[Way, Direction | None], ...] = (("read", self.read), ("write", self.write))
+        return tuple((way, side) for way, side in both if side is not None)
 
 
 @dataclass(frozen=True, slots=True)

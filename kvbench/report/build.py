@@ -8,23 +8,21 @@ from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
 from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
 from kvbench.decide.reference_tiers import reference_tiers
-from kvbench.report import advised, cells, events, fidelity, series, sheets
-from kvbench.report.cells import point_name, use_label
+from kvbench.report import advised, cells, events, fidelity, sheets
+from kvbench.report.cells import MOST_NAMED, point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
 from kvbench.report.decisions import outcome_text
+from kvbench.report.figures import figures
 from kvbench.report.gate import overall
 from kvbench.report.methods import methods
 from kvbench.report.references import references
+from kvbench.report.scene import scene_of
 from kvbench.units import format_duration_s, format_tokens
-
-# More sentences than this no longer fit the first screen: then counts stand in for names.
-_MOST_SENTENCES = 3
 
 
 def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
     """Everything that the report of these runs says."""
     all_judged = judged(runs, wanted)
-    figures = series.figures(all_judged, runs, wanted)
     report = Report(
         made_by=f"kvbench {__version__}",
         title=", ".join(run.name for run in runs),
@@ -35,7 +33,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         wanted=wanted_text(wanted.goal),
         judgements=tuple(judgement(item, runs) for item in all_judged),
         missing=tuple(_missing(all_judged, runs, wanted)),
-        figures=figures,
+        figures=figures(scene_of(all_judged, runs, wanted)),
         sheets=_sheets(all_judged, runs, wanted),
         advice=advised.advice(all_judged),
         methods=methods(wanted),
@@ -101,7 +99,7 @@ def _facts(item: Judged, point: str) -> tuple[Cell, ...]:
 def _finding(all_judged: Sequence[Judged]) -> str:
     """The headline: which tier pays for which model, or how many do."""
     decided = _sentences(all_judged)
-    if 0 < len(decided) <= _MOST_SENTENCES:
+    if 0 < len(decided) <= MOST_NAMED:
         return ". ".join(decided)
     if not all_judged:
         return "Nothing to judge: the run holds no model with measured I/O"
@@ -119,7 +117,7 @@ def _sentences(all_judged: Sequence[Judged]) -> list[str]:
         tiers: dict[Verdict, list[str]] = {"viable": [], "not viable": [], "cannot say": []}
         for item in all_judged:
             if use_label(item) == label:
-                tiers[item.crossover.verdict].append(series.tier_label(item, all_judged))
+                tiers[item.crossover.verdict].append(cells.tier_label(item, all_judged))
         pays, loses = (_joined(tiers[verdict], what) for verdict in ("viable", "not viable"))
         if pays and loses:
             found.append(f"{label}: restoring from {pays} beats recomputing, from {loses} it does not")
@@ -136,7 +134,7 @@ def _counted(all_judged: Sequence[Judged]) -> str:
 
 def _joined(names: Sequence[str], what: str) -> str:
     """``a``, ``a and b``, ``a, b and c``; how many there are where that would fill the headline."""
-    if len(names) > _MOST_SENTENCES:
+    if len(names) > MOST_NAMED:
         return f"{len(names)} of the {what}"
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
@@ -148,7 +146,7 @@ def _summary(all_judged: Sequence[Judged]) -> list[str]:
         tiers: dict[str, list[str]] = {}
         for item in all_judged:
             if item.crossover.verdict == verdict:
-                tiers.setdefault(use_label(item), []).append(series.tier_label(item, all_judged))
+                tiers.setdefault(use_label(item), []).append(cells.tier_label(item, all_judged))
         if tiers:
             named = "; ".join(f"{_joined(names, what)} for {label}" for label, names in tiers.items())
             lines.append(f"{verdict[0].upper()}{verdict[1:]}: {named}")

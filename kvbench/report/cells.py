@@ -8,11 +8,15 @@ from typing import Any
 from kvbench.decide.band import Band
 from kvbench.decide.crossover import Crossover
 from kvbench.decide.judged import Judged, LoadedRun
+from kvbench.record.results import PointResult
 from kvbench.report.data import (
     UNKNOWN,
     Cell,
 )
 from kvbench.units import format_bytes, format_count, format_duration_s, format_tokens
+
+# More names than this no longer fit a sentence: then counts stand in for them.
+MOST_NAMED = 3
 
 
 def name_cell(text: str, source: str = "") -> Cell:
@@ -112,3 +116,14 @@ def plain(value: Any, key: str = "") -> str:
     if isinstance(value, list | tuple):
         return ", ".join(plain(item) for item in value)
     return str(value)
+
+
+def panel(point: PointResult, direction: str) -> str:
+    """What one direction of a point is called: mixed points have two."""
+    return f"mixed: {direction}" if point.mix == "mixed" else direction
+
+
+def tier_label(item: Judged, items: Sequence[Judged]) -> str:
+    """The tier, with the number of requests that restore at once where it is not the same for all."""
+    several = len({one.crossover.concurrent_restores for one in items}) > 1
+    return f"{item.tier} ×{item.crossover.concurrent_restores}" if several else item.tier

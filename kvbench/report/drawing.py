@@ -1,17 +1,25 @@
-"""What all figures share: placeholder colours, axes in words, labels beside what they name."""
+"""What all figures share: placeholder colours, axes in words, labels beside what they name.
+
+Every series has a marker or line style of its own and its name beside it, so that colour is never needed. matplotlib
+is imported where something is drawn: the numbers of a figure, and a gate, need none of it.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from kvbench.report.svg import SOURCE_PREFIX
+from kvbench.decide.crossover import Verdict
+from kvbench.report.svg import SOURCE_PREFIX, inlined
 from kvbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Replaced by CSS variables in the SVG, so that one drawing serves light, dark and paper.
 INK = "#010101"
@@ -22,6 +30,35 @@ SERIES = ("#020101", "#020102", "#020103", "#020104", "#020105", "#020106")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), (0, (6, 2, 1, 2)), (0, (1, 1.5)), (0, (8, 3, 2, 3)))
 BEHIND_TEXT: Any = {"facecolor": PAPER, "edgecolor": "none", "pad": 1}
+VERDICTS: dict[Verdict, str] = {"viable": "#030101", "not viable": "#030102", "cannot say": "#030103"}
+_CSS = {
+    INK: "currentColor",
+    MUTED: "var(--muted)",
+    GRID: "var(--grid)",
+    PAPER: "var(--paper)",
+    **{colour: f"var(--s{number})" for number, colour in enumerate(SERIES, start=1)},
+    **{colour: f"var(--{name.replace(' ', '-')})" for name, colour in VERDICTS.items()},
+}
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "kvbench",
+    "text.parse_math": False,
+    "axes.formatter.use_mathtext": False,
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.7,
+}
+
+
 WIDTH = 6.3
 LONGEST_LABEL = 34
 LABEL_INCHES = 0.17
@@ -32,13 +69,57 @@ def jobs_text(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
 
 
+def styled() -> AbstractContextManager[None]:
+    """The style of all drawings while the context lasts; matplotlib's own settings stay as they were (no pyplot)."""
+    import matplotlib
+
+    return matplotlib.rc_context(_STYLE)
+
+
+def css_variables() -> dict[str, str]:
+    """The CSS variable of every placeholder colour."""
+    return dict(_CSS)
+
+
+def svg(drawing: Figure, key: str, label: str) -> str:
+    """The drawing as inline SVG: no metadata, no outside reference, ids of its own, text as text, themed by CSS."""
+    buffer = io.StringIO()
+    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with styled():
+        drawing.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    return inlined(buffer.getvalue(), key, label, _CSS)
+
+
 def canvas(height: float, *, left: float, right: float, top: float = 0.22) -> tuple[Figure, Axes]:
     """A figure with one axes and margins in inches."""
+    from matplotlib.figure import Figure
+
     drawing = Figure(figsize=(WIDTH, height))
     axes = drawing.add_axes(
         (left / WIDTH, 0.52 / height, (WIDTH - left - right) / WIDTH, (height - 0.52 - top) / height)
     )
     return drawing, axes
+
+
+def canvases(count: int, height: float) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with axes side by side on one scale."""
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(WIDTH, height))
+    grid = drawing.subplots(1, count, sharex=True, squeeze=False)[0]
+    drawing.subplots_adjust(left=0.21, right=0.99, bottom=0.52 / height, top=1 - 0.28 / height, wspace=0.1)
+    return drawing, list(grid)
+
+
+def few_ticks(axes: Axes, most: int, *, plain: bool = False) -> None:
+    """At most so many ticks across; ``plain`` puts them at round numbers and writes these without an offset."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    if not plain:
+        axes.xaxis.set_major_locator(MaxNLocator(most))
+        return
+    axes.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def height_for(labels: int, least: float) -> float:
@@ -75,6 +156,8 @@ def series_colour(number: int) -> str:
 
 def log_axis(axes: Axes, which: str, shown: Callable[[float], str], base: int = 10) -> None:
     """Plain words at the powers of the base, and at 2 and 5 between them where there is room."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     ticks = list(_ticks(low, high, base, dense=which == "y"))

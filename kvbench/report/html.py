@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.report import files
-from kvbench.report.data import FigureData, Report, Seconds, Sheet
+from kvbench.report.data import FigureData, Report, Sheet
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _FIRST = "target"
@@ -63,14 +63,16 @@ def _decides(key: str) -> bool:
 def _drawn(figure: FigureData, report: Report) -> Drawn:
     from markupsafe import Markup
 
-    from kvbench.report import figures
+    from kvbench.report.drawing import svg
+    from kvbench.report.figures import draw
+    from kvbench.report.figures.seconds import Seconds
 
     label = f"{figure.title}. The same numbers are in the tables below."
     return Drawn(
         figure.key,
         figure.title,
         figure.note,
-        Markup(figures.svg(figures.draw(figure, report.tiers), figure.key, label)),
+        Markup(svg(draw(figure, report.tiers), figure.key, label)),
         figure.legend if isinstance(figure, Seconds) else (),
     )
 

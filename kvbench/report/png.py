@@ -14,9 +14,9 @@ from matplotlib.colors import to_hex, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
-from kvbench.report import figures
 from kvbench.report.data import Report
-from kvbench.report.drawing import INK, PAPER
+from kvbench.report.drawing import INK, PAPER, css_variables
+from kvbench.report.figures import draw
 
 _CSS = Path(__file__).resolve().parent / "templates" / "report.css"
 _DPI = 160
@@ -31,7 +31,7 @@ def write_pngs(report: Report, folder: Path) -> tuple[Path, ...]:
     written = []
     for figure in report.figures:
         path = folder / f"{figure.key}.png"
-        path.write_bytes(png(figures.draw(figure, report.tiers), figure.title))
+        path.write_bytes(png(draw(figure, report.tiers), figure.title))
         written.append(path)
     return tuple(written)
 
@@ -55,7 +55,7 @@ def _light_colours() -> dict[str, str]:
     css = _CSS.read_text(encoding="utf-8").partition("@media")[0]
     named: dict[str, str] = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", css))
     found = {}
-    for placeholder, variable in figures.css_variables().items():
+    for placeholder, variable in css_variables().items():
         name = variable.removeprefix("var(--").removesuffix(")")
         found[placeholder] = named.get(name, named["ink"])
     return found

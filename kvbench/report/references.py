@@ -36,13 +36,7 @@ def references(runs: Sequence[LoadedRun], tiers: Sequence[ReferenceTier]) -> She
 
 
 def _rows(runs: Sequence[LoadedRun], tiers: Sequence[ReferenceTier]) -> Iterator[tuple[Cell, ...]]:
-    measured = [
-        (run, point, name, side)
-        for run in runs
-        for point in run.result.points
-        for name, side in (("read", point.read), ("write", point.write))
-        if side is not None
-    ]
+    measured = [(run, point, name, side) for run in runs for point in run.result.points for name, side in point.sides()]
     kinds = dict.fromkeys((point.io_bytes, point.mix, name, point.numjobs) for _, point, name, _ in measured)
     for io_bytes, mix, direction, numjobs in kinds:
         published = matching(tiers, io_bytes, mix, direction, numjobs)

@@ -178,8 +178,7 @@ def measured(runs: Sequence[LoadedRun]) -> Sheet:
 
 
 def _measured_rows(run: LoadedRun, point: PointResult, runs: Sequence[LoadedRun]) -> list[tuple[Cell, ...]]:
-    sides = [(name, side) for name, side in (("read", point.read), ("write", point.write)) if side is not None]
-    shown: list[tuple[str, Direction | None]] = [*sides] or [(point.status, None)]
+    shown: list[tuple[str, Direction | None]] = [*point.sides()] or [(point.status, None)]
     return [_measured_row(run, point, name, side, runs) for name, side in shown]
 
 

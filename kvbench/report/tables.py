@@ -106,9 +106,7 @@ def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
     if point.status != "ok":
         return [(*head, point.status, "-", "-", "-", "-", "-", point.reason or "")]
     rows: list[tuple[str, ...]] = []
-    for name, side in (("read", point.read), ("write", point.write)):
-        if side is None:
-            continue
+    for name, side in point.sides():
         latency = side.latency_ns or LatencyNs()
         interval = _interval(latency.p99_low, latency.p99_high)
         numbers = (format_rate(side.iops), format_mib_per_s(side.bytes_per_s), _ms(latency.p50), _ms(latency.p99))
