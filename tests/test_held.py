@@ -257,6 +257,37 @@ def test_a_block_that_has_become_a_link_is_not_loaded(kvbench: Kvbench, tmp_path
     assert point["reason"].endswith(".bin is a symbolic link; nothing was written")
 
 
+def _swap_for_link(path: Path) -> None:
+    path.rename(path.with_name("taken"))
+    path.symlink_to("taken")
+
+
+def _swap_for_theirs(path: Path) -> None:
+    path.rename(path.with_name("taken"))
+    path.mkdir()
+    os.chown(path, NOBODY, -1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="giving a directory away needs root")
+@pytest.mark.parametrize("swap", [_swap_for_link, _swap_for_theirs, lambda path: (path / "theirs").touch()])
+def test_a_directory_that_is_swapped_as_soon_as_it_is_made_is_not_worked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swap: Callable[[Path], None]
+) -> None:
+    """Somebody who is quicker than kvbench: the real mkdir, and the swap before the directory can be opened."""
+    make = os.mkdir
+
+    def make_and_swap(name: str, mode: int, *, dir_fd: int | None = None) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        if dir_fd is not None:
+            swap(tmp_path / name)
+
+    tier = directory.inspect("t", str(tmp_path))
+    monkeypatch.setattr(os, "mkdir", make_and_swap)
+    with pytest.raises(TierError, match=r"somebody else changed .* while kvbench made it"), directory.workspace(tier):
+        raise AssertionError("not reached")
+    assert {path.name for path in tmp_path.rglob("*") if not path.is_dir()} <= {"theirs"}
+
+
 @pytest.fixture
 def space(tmp_path: Path) -> Iterator[directory.Workspace]:
     """A work space with two data files of 4 KiB."""
