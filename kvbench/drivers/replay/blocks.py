@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvbench.drivers.replay.calls import AT_FDCWD
-from kvbench.results import Mix
+from kvbench.record.results import Mix
 
 _HASH_BYTES = 32
 
