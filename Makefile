@@ -14,7 +14,7 @@ help:  ## Say what each target does.
 
 demo: $(VENV)/.installed  ## Measure a scratch directory here and decide: about two minutes.
 	@driver=$$(scripts/setup.sh driver) && run=$(DEMO_RUN) && mkdir -p .demo/scratch \
-	&& $(BIN)/kvbench fio --tier .demo/scratch --driver $$driver --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
+	&& $(BIN)/kvbench fio --tier .demo/scratch --allow-shared --driver $$driver --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
 	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) \
 	&& $(BIN)/kvbench report $$run --ttft-csv $(PREFILL) >/dev/null 2>&1 \
 	&& echo && echo "The run directory is $$run: report.html for people, result.json for programs, and the raw output." \

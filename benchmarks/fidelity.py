@@ -21,7 +21,7 @@ from typing import get_args
 
 from kvbench.drivers import OnRate, Program
 from kvbench.drivers.registry import find_programs
-from kvbench.drivers.replay.calls import Buffer, CallTimes, PythonCalls
+from kvbench.drivers.replay.calls import AT_FDCWD, Buffer, CallTimes, PythonCalls
 from kvbench.drivers.replay.driver import ReplayDriver
 from kvbench.drivers.replay.flow import Flow
 from kvbench.drivers.settings import Layout
@@ -148,14 +148,17 @@ class EngineCalls(PythonCalls):
     def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """vLLM's store_block."""
         began = perf_counter_ns()
-        self._module.store_block(path, buffer.view, 0, buffer.size)
+        self._module.store_block(self._named(path), buffer.view, 0, buffer.size)
         return perf_counter_ns() - began
 
     def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """vLLM's load_block."""
         began = perf_counter_ns()
-        self._module.load_block(path, buffer.view, 0, buffer.size)
+        self._module.load_block(self._named(path), buffer.view, 0, buffer.size)
         return perf_counter_ns() - began
+
+    def _named(self, path: str) -> str:
+        return path if self._at == AT_FDCWD else f"/proc/self/fd/{self._at}/{path}"
 
 
 class EngineProgram:

@@ -133,6 +133,30 @@ def tier(tmp_path: Path) -> Path:
     return path
 
 
+Mounted = Callable[..., None]
+
+
+@pytest.fixture
+def mounted() -> Iterator[Mounted]:
+    """Mounts a file system (``mounted(place, type, *options, source=...)``) and takes it away at the end."""
+    places: list[Path] = []
+
+    def mount(place: Path, kind: str, *options: str, source: str | Path = "kvbench-test") -> None:
+        done = subprocess.run(
+            ["mount", "-t", kind, *options, str(source), str(place)], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            pytest.skip(f"this host mounts no {kind}: {done.stderr.strip()[:200]}")
+        places.append(place)
+
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting needs root and mount(8)")
+    yield mount
+    for place in reversed(places):
+        if place.is_mount():
+            subprocess.run(["umount", "-l", str(place)], check=True)
+
+
 def require_fio() -> None:
     """Skip, with the reason, where the real fio is not installed."""
     if shutil.which("fio") is None:

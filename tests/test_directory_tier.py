@@ -15,7 +15,7 @@ from kvbench.errors import TierError
 from kvbench.tiers import device, directory, mounts
 from kvbench.tiers.guard import MARKER_NAME
 from kvbench.tiers.pagecache import cached_fraction, direct_write_error
-from tests.conftest import FakeFio, Outcome
+from tests.conftest import FakeFio, Mounted, Outcome
 
 Kvbench = Callable[..., Outcome]
 ARGUMENTS = ("--model", "qwen3-8b", "--dataset", "64MiB")
@@ -145,11 +145,8 @@ def test_a_data_set_smaller_than_a_block_for_each_job_is_refused(
     assert kvbench("fio", "--tier", tier, "--model", "qwen3-8b", "--dataset", "50331648", "--dry-run").code == 0
 
 
-def test_a_read_only_directory_is_refused(monkeypatch: pytest.MonkeyPatch, tier: Path) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
+def test_a_read_only_directory_is_refused(tier: Path, mounted: Mounted) -> None:
+    mounted(tier, "tmpfs", "-o", "ro")
     with (
         pytest.raises(
             TierError, match=r"cannot create a sub-directory in .* \(Read-only file system\); mount it read-write"

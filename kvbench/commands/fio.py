@@ -103,6 +103,14 @@ def fio(
             "Without it a device is only read, with --mix read.",
         ),
     ] = None,
+    allow_shared: Annotated[
+        bool,
+        typer.Option(
+            "--allow-shared",
+            help="Also measure a directory that others may rename in, such as a volume of mode 0777. kvbench works "
+            "through an open descriptor; a point fails when its directory is renamed or replaced.",
+        ),
+    ] = False,
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
     ] = None,
@@ -156,6 +164,7 @@ def fio(
             fidelity=fidelity,
             allow_destroy=allow_destroy or (),
             yes=yes or dry_run,
+            allow_shared=allow_shared or dry_run,
         )
         wanted = measurement_for(request)
     elif dry_run or not resume:
@@ -187,6 +196,7 @@ def fio(
                 decided,
                 allow_destroy=allow_destroy or (),
                 yes=yes,
+                allow_shared=allow_shared,
             )
     finally:
         write_summary(opened.path)
@@ -251,13 +261,16 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
 
     from kvbench import console
     from kvbench.tiers.bucket import SCHEME
-    from kvbench.tiers.target import inspect, needs_yes
+    from kvbench.tiers.target import inspect, needs_yes, shared_by
     from kvbench.units import format_bytes
 
     buckets = [plan for plan in wanted.tiers if plan.target.startswith(SCHEME)]
     guarded = [plan.name for plan in buckets if needs_yes(inspect(plan.name, plan.target))]
+    shared = {
+        plan.name: why for plan in wanted.tiers if (why := shared_by(inspect(plan.name, plan.target))) is not None
+    }
     if as_json:
-        console.print_json({**asdict(wanted), "needs_yes": guarded})
+        console.print_json({**asdict(wanted), "needs_yes": guarded, "needs_allow_shared": list(shared)})
         return
     seconds = 0
     for plan in wanted.tiers:
@@ -280,4 +293,6 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
     )
     for name in guarded:
         typer.echo(f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money")
+    for name, why in shared.items():
+        typer.echo(f"{name} needs --allow-shared: others could rename what kvbench makes there ({why})")
     typer.echo(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")

@@ -72,8 +72,9 @@ def jobs(
         published=published,
         fio_layout=fio_layout,
         driver=None if tier.startswith("s3://") or tier == "dram" else "fio",
-        # Nothing is requested here.
+        # Nothing is requested or written here.
         yes=True,
+        allow_shared=True,
     )
     measurement = measurement_for(request)
     plan = measurement.tiers[0]

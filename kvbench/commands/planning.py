@@ -27,7 +27,7 @@ from kvbench.run.measurement import Measurement, TierPlan, plan_tier
 from kvbench.run.plan import points_for, uses_of
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.directory import DirectoryTier
-from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby
+from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby, require_unshared
 from kvbench.units import parse_size
 
 
@@ -61,6 +61,7 @@ class Request:
     gpu_arch: str = "sm90"
     allow_destroy: Sequence[str] = ()
     yes: bool = False
+    allow_shared: bool = False
 
     @property
     def chosen_connector(self) -> str:
@@ -94,6 +95,7 @@ def measurement_for(request: Request) -> Measurement:
     writes = any(mix != "read" for mix in mixes)
     require_consent([(tier, writes) for tier in found.values()], request.allow_destroy)
     require_nearby(found.values(), yes=request.yes)
+    require_unshared(found.values(), allow_shared=request.allow_shared)
     lanes = [(name, driver) for name, tier in found.items() for driver in _drivers_of(tier, request)]
     _require_taken(request, lanes)
     tiers = tuple(

@@ -20,7 +20,7 @@ from kvbench.errors import InputFileError, KvbenchError, TierError, ToolError
 from kvbench.formats.fio import read as fio_format
 from kvbench.host import environment
 from kvbench.record.recorder import Recorder, histograms_of
-from kvbench.tiers import block, bucket, directory, dram, endpoint, kinds, memory, probe, s3_requests
+from kvbench.tiers import block, bucket, directory, dram, endpoint, kinds, memory, parents, probe, s3_requests
 from kvbench.tiers.block import Kernel
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.guard import TOKEN_VARIABLE
@@ -131,7 +131,7 @@ def _directory(name: str, target: str) -> Diagnosis:
         tier = directory.inspect(name, target)
     except TierError as error:
         return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
-    findings = [_space(tier), *_in_workspace(tier), *_caveats(tier)]
+    findings = [_space(tier), *_shared(tier), *_in_workspace(tier), *_caveats(tier)]
     return Diagnosis(name, target, kinds.describe(tier.mount), tier.facts(), tuple(findings))
 
 
@@ -143,6 +143,14 @@ def _space(tier: DirectoryTier) -> Finding:
     except TierError as error:
         return Finding("free space", "problem", free, str(error))
     return Finding("free space", "ok", f"{free}; the default data set is {format_bytes(wanted)}")
+
+
+def _shared(tier: DirectoryTier) -> Iterator[Finding]:
+    """Only where others can rename what kvbench makes."""
+    why = parents.shared_by(tier.path, tier.mount)
+    if why is not None:
+        hint = "kvbench fio wants --allow-shared here; a directory that only you may write to needs none"
+        yield Finding("shared", "note", why, hint)
 
 
 def _in_workspace(tier: DirectoryTier) -> Iterator[Finding]:
@@ -157,13 +165,13 @@ def _in_workspace(tier: DirectoryTier) -> Iterator[Finding]:
 
 
 def _direct_io(space: Workspace) -> Iterator[Finding]:
-    size = probe.smallest_direct_size(space.path)
+    size = probe.smallest_direct_size(space.place)
     if size is None:
         yield Finding("O_DIRECT", "problem", "refused", "name a directory on a file system that supports O_DIRECT")
         return
     rule = "any size" if size == probe.UNALIGNED else f"multiples of {size} bytes"
     yield Finding("O_DIRECT", "ok", f"takes {rule}")
-    pages = probe.direct_io_leaves_pages(space.path)
+    pages = probe.direct_io_leaves_pages(space.place)
     if pages:
         hint = "the page cache takes part: use a data set above this host's memory, or another mount"
         yield Finding("page cache", "note", f"{pages:.0%} of a file's pages are cached after O_DIRECT", hint)
@@ -190,7 +198,7 @@ def _engines(space: Workspace) -> Iterator[Finding]:
 
 
 def _engine_failure(fio: fio_run.Fio, space: Workspace, engine: str) -> str | None:
-    folder = space.path / f"doctor-{engine}"
+    folder = space.place / f"doctor-{engine}"
     folder.mkdir()
     options = {
         "directory": fio_path(folder),
@@ -207,7 +215,12 @@ def _engine_failure(fio: fio_run.Fio, space: Workspace, engine: str) -> str | No
     job_file = folder / "job.fio"
     job_file.write_text("\n".join(["[doctor]", *(f"{key}={value}" for key, value in options.items()), ""]))
     done = fio_run.run_job(
-        fio, job_file, timeout_s=30, environment={TOKEN_VARIABLE: space.token}, on_rate=lambda text: None
+        fio,
+        job_file,
+        timeout_s=30,
+        environment={TOKEN_VARIABLE: space.token},
+        on_rate=lambda text: None,
+        inherited=space.inherited,
     )
     if done.timed_out:
         return "no answer within 30 s"

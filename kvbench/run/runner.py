@@ -24,6 +24,7 @@ from kvbench.run.plan import job_comments
 from kvbench.run.read_counter import read_counter
 from kvbench.run.watch import Watch
 from kvbench.tiers import target
+from kvbench.tiers.held import dying
 from kvbench.tiers.limits import limit_facts, limit_of
 from kvbench.tiers.target import Tier
 
@@ -66,19 +67,22 @@ def run(
     allow_destroy: Sequence[str] = (),
     *,
     yes: bool = False,
+    allow_shared: bool = False,
 ) -> RunResult:
     """The run with every point of ``measurement`` that ``result`` does not hold as ok yet; saved after each point.
 
     Raises TierError before anything is measured when a tier cannot be used, and Interrupted on SIGINT, SIGTERM or
     SIGHUP after the point at hand is stopped and saved. A point that fails is saved with its reason; the run goes on.
     ``programs`` holds the driver of every point by name. ``decided`` may end a point early (see StopRule).
-    ``allow_destroy`` names the block devices that may be written; ``yes`` allows an S3 endpoint that may cost money.
+    ``allow_destroy`` names the block devices that may be written; ``yes`` allows an S3 endpoint that may cost money,
+    ``allow_shared`` directories that others may rename in.
     """
     progress = progress or Silent()
     with interruptible(lambda: "what finished is saved, continue with --resume."):
         tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         _require_consent(measurement, tiers, allow_destroy)
         target.require_nearby(tiers.values(), yes=yes)
+        target.require_unshared(tiers.values(), allow_shared=allow_shared)
         limits = {plan.name: limit_of(tiers[plan.name].mount, plan.limit_bytes_per_s) for plan in measurement.tiers}
         result = replace(
             result, tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()}
@@ -162,9 +166,10 @@ class _Session:
     def _lay_out(self, plan: TierPlan, tier: Tier, stack: ExitStack) -> Site | None:
         """The tier's site with its data in place, or None after its points were skipped with the reason."""
         try:
-            site = Site(tier, stack.enter_context(tier.workspace(self.run_dir)), plan.settings)
-            self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
-            self.drivers[plan.driver].lay_out(site, self._folder(f"{lane_name(plan.name, plan.driver)}-layout"))
+            with dying(plan.name):
+                site = Site(tier, stack.enter_context(tier.workspace(self.run_dir)), plan.settings)
+                self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
+                self.drivers[plan.driver].lay_out(site, self._folder(f"{lane_name(plan.name, plan.driver)}-layout"))
         except (MeasurementError, TierError) as error:
             for point in self._points_left(plan):
                 if self.result.point(point.id) is None:
@@ -219,13 +224,17 @@ class _Session:
         return replace(item, point=replace(item.point, conditions=conditions))
 
     def _watched(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
-        """One round, with what happened to the tier meanwhile written into its series."""
+        """One round on what was laid out and nothing else, with what happened meanwhile written into its series."""
         self.watch = watch = Watch(self.measurement.watch, site.space.token)
         series = folder / SERIES_NAME
         series.unlink(missing_ok=True)
         try:
-            with watch.beside(folder):
-                return self.drivers[point.driver].measure(point, site, folder, runtime_s)
+            with dying(point.tier):
+                site.space.require_same()
+                with watch.beside(folder):
+                    return self.drivers[point.driver].measure(point, site, folder, runtime_s)
+        except MeasurementError as error:
+            return Observation(unmeasured(point, "failed", str(error)), {})
         finally:
             self.watch = None
             events.mark(series, watch.events())

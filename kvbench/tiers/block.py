@@ -45,7 +45,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class BlockDevice:
-    """A block device: the resolved path, the kernel's name for it, and its sizes in bytes."""
+    """A block device: the resolved path, the kernel's name for it, and its sizes in bytes.
+
+    ``sequence`` is the kernel's count of disks since boot: a name or number that is given to another has another one.
+    """
 
     path: Path
     name: str
@@ -54,6 +57,8 @@ class BlockDevice:
     physical_sector_bytes: int
     model: str | None
     read_only: bool
+    serial: str | None = None
+    sequence: str | None = None
 
 
 def is_block_device(target: str) -> bool:
@@ -95,6 +100,9 @@ def device_of(path: Path, numbers: str, kernel: Kernel) -> BlockDevice:
         physical_sector_bytes=_number(queue / "physical_block_size", _SECTOR),
         model=_text(_disk_folder(folder) / "device" / "model"),
         read_only=_number(folder / "ro", 0) == 1,
+        serial=_text(_disk_folder(folder) / "device" / "serial") or _text(_disk_folder(folder) / "wwid"),
+        # Since Linux 5.15.
+        sequence=_text(_disk_folder(folder) / "diskseq"),
     )
 
 

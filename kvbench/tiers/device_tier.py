@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvbench.errors import TierError
@@ -16,6 +16,7 @@ from kvbench.tiers import block, directory
 from kvbench.tiers.block import BlockDevice, Kernel
 from kvbench.tiers.device import device_facts
 from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, DirectoryTier, Workspace
+from kvbench.tiers.held import HeldDevice
 from kvbench.tiers.mounts import Mount
 from kvbench.units import format_bytes
 
@@ -111,10 +112,15 @@ def inspect(name: str, target: str, allow_destroy: Sequence[str]) -> DeviceTier:
 def workspace(tier: DeviceTier, run_dir: Path) -> Iterator[Workspace]:
     """The device held for exclusive use and all checks passed once more; the guard watches a folder of the run."""
     again = inspect(tier.name, str(tier.path), [str(tier.path)] if tier.writable else [])
-    if (again.device, again.numbers) != (tier.device, tier.numbers):
-        raise TierError(f"{tier.path} is not the device that it was when this run started; nothing was touched.")
-    with _held(tier.device), directory.workspace(DirectoryTier(tier.name, run_dir.resolve(), None, 0)) as space:
-        yield space
+    with _held(tier.device) as held:
+        # The path was followed twice; what is held is what is measured.
+        if (again.device, again.numbers, held.numbers) != (tier.device, tier.numbers, tier.numbers):
+            raise TierError(
+                f"{tier.path} is not the device that it was when this run started; nothing was touched. "
+                "'lsblk' lists the block devices of this host."
+            )
+        with directory.workspace(DirectoryTier(tier.name, run_dir.resolve(), None, 0)) as space:
+            yield replace(space, held=held)
 
 
 def cached_fraction(tier: DeviceTier, size: int) -> float | None:
@@ -195,13 +201,13 @@ def _is_empty(descriptor: int, buffer: mmap.mmap, page: int) -> bool:
 
 
 @contextmanager
-def _held(device: BlockDevice) -> Iterator[None]:
+def _held(device: BlockDevice) -> Iterator[HeldDevice]:
     """The device claimed: while it is, the kernel lets nobody mount it, swap to it or build on it."""
     try:
         descriptor = os.open(device.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC)
     except OSError as error:
         raise TierError(block.not_exclusive(device, error)) from None
     try:
-        yield
+        yield HeldDevice(device, descriptor)
     finally:
         os.close(descriptor)

@@ -9,14 +9,15 @@ import socket
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvbench.errors import TierError
 from kvbench.tiers import ceph
 from kvbench.tiers.device import device_facts
 from kvbench.tiers.guard import MARKER_NAME, Guard, processes_with, remove_marked
+from kvbench.tiers.held import Held, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
 from kvbench.units import format_bytes
@@ -39,12 +40,16 @@ _SMALLEST_MARGIN_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class DirectoryTier:
-    """A directory that passed the checks; ``path`` is resolved, ``free_bytes`` is what this user may still write."""
+    """A directory that passed the checks; ``path`` is resolved, ``free_bytes`` is what this user may still write.
+
+    With ``identity`` nothing is made below another directory that has come to be at ``path`` since.
+    """
 
     name: str
     path: Path
     mount: Mount | None
     free_bytes: int
+    identity: Identity | None = None
 
     @property
     def driver(self) -> str:
@@ -67,7 +72,7 @@ class DirectoryTier:
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
         """TierError unless O_DIRECT takes every I/O size: nothing is measured through the page cache silently."""
         for size in sizes:
-            number = direct_write_error(space.path / "probe", size)
+            number = direct_write_error(space.place / "probe", size)
             if number is None:
                 continue
             kind = self.mount.filesystem if self.mount else "unknown"
@@ -107,7 +112,7 @@ class DirectoryTier:
         """An extended attribute of a file that is made in a work space of its own; None when it cannot be had."""
         try:
             with workspace(self) as space:
-                file = space.path / "probe"
+                file = space.place / "probe"
                 file.touch()
                 return ceph.read_attribute(file, name)
         except (TierError, OSError):
@@ -116,10 +121,29 @@ class DirectoryTier:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The marked sub-directory of a tier that this run owns, and the token that its child processes carry."""
+    """The marked sub-directory of a tier that this run owns, and the token that its child processes carry.
+
+    ``held`` is what the run works on by descriptor: the sub-directory, or a device; nothing for what has no descriptor.
+    """
 
     path: Path
     token: str
+    held: Held | None = field(default=None, kw_only=True)
+
+    @property
+    def place(self) -> Path:
+        """Where to read and write: through the descriptor, which nobody can rename."""
+        return self.path if self.held is None else self.held.place
+
+    @property
+    def inherited(self) -> tuple[int, ...]:
+        """Descriptors that a child needs to work at ``place``."""
+        return () if self.held is None else (self.held.descriptor,)
+
+    def require_same(self) -> None:
+        """MeasurementError unless this is what it was when it was made, data files included; nothing is written."""
+        if self.held is not None:
+            self.held.require_same()
 
 
 def inspect(name: str, target: str) -> DirectoryTier:
@@ -141,7 +165,7 @@ def inspect(name: str, target: str) -> DirectoryTier:
         raise TierError(f"{path} is not a directory; name a directory on the tier.")
     path = path.resolve()
     space = os.statvfs(path)
-    return DirectoryTier(name, path, mount_of(path), space.f_bavail * space.f_frsize)
+    return DirectoryTier(name, path, mount_of(path), space.f_bavail * space.f_frsize, identity_of(path))
 
 
 @contextmanager
@@ -150,19 +174,20 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
     remove_leftovers(tier.path)
     token = secrets.token_hex(8)
     path = tier.path / f"{WORK_PREFIX}{token}"
-    try:
-        path.mkdir(mode=0o700)
-        (path / MARKER_NAME).write_text(json.dumps({**this_machine(), "pid": os.getpid(), "token": token}))
-    except OSError as error:
-        raise TierError(
-            f"cannot create a sub-directory in {tier.path} ({error.strerror}); "
-            "mount it read-write and give this user the right to write."
-        ) from None
-    guard = Guard(token, path)
-    try:
-        yield Workspace(path, token)
-    finally:
-        guard.release()
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(made(tier.path, path.name, tier.identity, tier.mount))
+            held.mark(MARKER_NAME, json.dumps({**this_machine(), "pid": os.getpid(), "token": token}))
+        except OSError as error:
+            raise TierError(
+                f"cannot create a sub-directory in {tier.path} ({error.strerror}); "
+                "mount it read-write and give this user the right to write."
+            ) from None
+        guard = Guard(token, path)
+        try:
+            yield Workspace(path, token, held=held)
+        finally:
+            guard.release()
 
 
 def remove_leftovers(directory: Path) -> list[Path]:

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from kvbench.errors import UsageError
-from kvbench.tiers import block, bucket, device_tier, directory, memory
+from kvbench.errors import TierError, UsageError
+from kvbench.tiers import block, bucket, device_tier, directory, memory, parents
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.device_tier import DeviceTier
-from kvbench.tiers.directory import Workspace
+from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.mounts import Mount
 
 
@@ -76,6 +76,23 @@ def require_nearby(tiers: Iterable[Tier], *, yes: bool) -> None:
 def needs_yes(tier: Tier) -> bool:
     """Whether measuring the tier needs ``--yes``: requests to it may be billed."""
     return isinstance(tier, BucketTier) and not tier.endpoint.is_nearby(tier.bucket)
+
+
+def require_unshared(tiers: Iterable[Tier], *, allow_shared: bool) -> None:
+    """TierError for a directory that others can rename in, unless the user said ``--allow-shared``."""
+    for tier in tiers:
+        why = None if allow_shared else shared_by(tier)
+        if why is not None:
+            raise TierError(
+                f"others could rename what kvbench makes on {tier.name}: {why}. Nothing was written; name a directory "
+                "that only you may write to, have its owner set the sticky bit (chmod +t), or repeat with "
+                "--allow-shared: kvbench then holds its own directory open, and a point fails when its name is changed."
+            )
+
+
+def shared_by(tier: Tier) -> str | None:
+    """Why others can rename what kvbench makes on the tier, or None: also for what is no directory."""
+    return parents.shared_by(tier.path, tier.mount) if isinstance(tier, DirectoryTier) else None
 
 
 def require_consent(tiers: Sequence[tuple[Tier, bool]], allow_destroy: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,7 @@ def test_reads_need_no_consent_and_change_nothing(fresh_loop: MakeLoop, run_fio:
         folder = (measured.run_dir / point["source"]).parent
         assert " --readonly " in (folder / "command.txt").read_text()
         text = (folder / "job.fio").read_text()
-        assert f"filename={loop.device}\n" in text
+        assert re.search(rf"; (/proc/self/fd/\d+) is '{loop.device}', which .*\n(.*\n)*filename=\1\n", text)
         assert "allow_file_create=0\n" in text
         assert "rw=randread\n" in text
     facts = measured.result["tiers"]["blk"]

@@ -11,6 +11,7 @@ from kvbench.formats.fio.read import FioJob
 from kvbench.tiers import device_tier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.extents import unwritten_bytes
+from kvbench.tiers.held import HeldDirectory
 from kvbench.tiers.pagecache import cached_fraction, drop_cached
 from kvbench.units import format_bytes
 
@@ -19,8 +20,26 @@ _MOST_ASKED = 256
 
 
 def place_of(site: Site) -> Path:
-    """What the job files name: the work space, or the device itself."""
+    """What people are told that is measured: the work space, or the device itself."""
     return site.tier.path if isinstance(site.tier, DeviceTier) else site.space.path
+
+
+def held_place_of(site: Site) -> str:
+    """What the job files name when fio runs: the same through a descriptor, which no rename can lead elsewhere."""
+    # fio takes a directory by lstat, which would see a link of /proc here (fio 3.33).
+    return str(site.space.place) if isinstance(site.tier, DeviceTier) else f"{site.space.place}/."
+
+
+def place_comment(site: Site) -> str:
+    """A line for the job file that says what the descriptor leads to."""
+    return f"; {held_place_of(site)} is {str(place_of(site))!r}, which kvbench held open\n"
+
+
+def require_room(site: Site) -> None:
+    """MeasurementError unless the data can be laid out: the tier is what it was, and no file of that name is there."""
+    site.space.require_same()
+    if isinstance(site.space.held, HeldDirectory):
+        site.space.held.require_absent(fio_job.data_files(site.settings))
 
 
 def is_read_only(site: Site, *, writes: bool) -> bool:
@@ -31,18 +50,16 @@ def is_read_only(site: Site, *, writes: bool) -> bool:
 
 
 def require_complete(site: Site, job: FioJob | None) -> None:
-    """MeasurementError unless the whole data set was written."""
+    """MeasurementError unless the whole data set was written; from now on its files are looked at before each round."""
     # fio can report success after a short write phase (FUSE, axboe/fio#253): trust the files, not the report.
     if isinstance(site.tier, DeviceTier):
         _require_written(site, 0 if job is None or job.write is None else job.write.bytes)
         return
-    for name, wanted in fio_job.data_files(site.settings).items():
-        path = site.space.path / name
-        size = path.stat().st_size if path.exists() else 0
-        if size < wanted:
-            raise MeasurementError(
-                f"laying out the data set failed: {path.name} has {format_bytes(size)} of {format_bytes(wanted)}"
-            )
+    if isinstance(site.space.held, HeldDirectory):
+        try:
+            site.space.held.keep(fio_job.data_files(site.settings))
+        except MeasurementError as error:
+            raise MeasurementError(f"laying out the data set failed: {error}") from None
 
 
 def unwritten(site: Site) -> int | None:
@@ -69,7 +86,7 @@ def cached(site: Site) -> float | None:
 
 
 def _files(site: Site) -> list[Path]:
-    return [site.space.path / name for name in fio_job.data_files(site.settings)]
+    return [site.space.place / name for name in fio_job.data_files(site.settings)]
 
 
 def _sample(site: Site) -> list[Path]:

@@ -90,7 +90,8 @@ class FioDriver:
             self._unwritten[site.space.token] = data.unwritten(site)
             return
         job_file = folder / "job.fio"
-        job_file.write_text(fio_job.render_layout(data.place_of(site), site.settings))
+        data.require_room(site)
+        job_file.write_text(data.place_comment(site) + fio_job.render_layout(data.held_place_of(site), site.settings))
         fio_run.check_job(self._fio, job_file)
         timeout_s = 60 + site.settings.dataset_bytes / _SLOWEST_LAYOUT_BYTES_PER_S
         finished = self._run(job_file, site, timeout_s, writes=True)
@@ -107,7 +108,8 @@ class FioDriver:
             return self._objects.measure(point, site, folder, runtime_s)
         settings = replace(site.settings, runtime_s=runtime_s)
         job_file, output = folder / "job.fio", folder / fio_run.OUTPUT_NAME
-        job_file.write_text(fio_job.render_points([point], data.place_of(site), settings))
+        job = fio_job.render_points([point], data.held_place_of(site), settings, laid_out=True)
+        job_file.write_text(data.place_comment(site) + job)
         output.unlink(missing_ok=True)
         dropped = None if point.mix == "write" else data.drop(site)
         before = _Start(surroundings.before_round(site.tier), dropped, self._unwritten.get(site.space.token))
@@ -137,6 +139,7 @@ class FioDriver:
             environment=token,
             on_rate=self._rate,
             read_only=data.is_read_only(site, writes=writes),
+            inherited=site.space.inherited,
         )
 
     def _observation(

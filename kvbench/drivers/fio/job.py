@@ -30,13 +30,17 @@ MAX_SHARED_FILES = 256
 _UNSAFE_IN_PATH = "#;$\"'\\\n\r\t`"
 
 
-def render_points(points: Sequence[Point], place: Path, settings: JobSettings) -> str:
-    """The job file that measures ``points`` in a directory or on a device, one section and one fio group each."""
+def render_points(points: Sequence[Point], place: Path | str, settings: JobSettings, *, laid_out: bool = False) -> str:
+    """The job file that measures ``points`` in a directory or on a device, one section and one fio group each.
+
+    With ``laid_out`` the files are there, and fio must not make one that has gone: it would measure unmarked data.
+    """
     sections = [_section(point.id, _point_options(point, settings)) for point in points]
-    return "\n".join([_section("global", _global_options(place, settings)), *sections])
+    options = _global_options(place, settings) | ({"allow_file_create": 0} if laid_out else {})
+    return "\n".join([_section("global", options), *sections])
 
 
-def render_layout(place: Path, settings: JobSettings) -> str:
+def render_layout(place: Path | str, settings: JobSettings) -> str:
     """The job file that writes every data file, or the ranges of a device, in full.
 
     A real write, not ``create_only``: fio's own layout only calls fallocate, and reads of unwritten extents then ran at
@@ -80,7 +84,7 @@ def data_file_names(files: int) -> list[str]:
     return [f"kvbench.{number}" for number in range(files)]
 
 
-def fio_path(path: Path) -> str:
+def fio_path(path: Path | str) -> str:
     """``path`` as fio's ``directory`` takes it; TierError where fio's syntax cannot express it."""
     text = str(path)
     if any(character in text for character in _UNSAFE_IN_PATH) or text != text.strip():
@@ -91,7 +95,7 @@ def fio_path(path: Path) -> str:
     return text.replace(":", "\\:")
 
 
-def _place(place: Path, settings: JobSettings) -> dict[str, object]:
+def _place(place: Path | str, settings: JobSettings) -> dict[str, object]:
     if settings.device is None:
         return {"directory": fio_path(place)}
     # fio makes a regular file in /dev of a name that is not there, and measures memory (fio 3.33).
@@ -104,7 +108,7 @@ def _own_range(settings: JobSettings) -> dict[str, object]:
     return {"offset_increment": settings.file_bytes}
 
 
-def _written(place: Path, settings: JobSettings) -> dict[str, object]:
+def _written(place: Path | str, settings: JobSettings) -> dict[str, object]:
     """A real write of incompressible data."""
     return {
         **_place(place, settings),
@@ -117,7 +121,7 @@ def _written(place: Path, settings: JobSettings) -> dict[str, object]:
     }
 
 
-def _block_layout(place: Path, settings: JobSettings, size: int) -> str:
+def _block_layout(place: Path | str, settings: JobSettings, size: int) -> str:
     options = {
         **_written(place, settings),
         "bs": size,
@@ -147,7 +151,7 @@ def _block_files(settings: JobSettings, size: int) -> dict[str, object]:
     }
 
 
-def _global_options(place: Path, settings: JobSettings) -> dict[str, object]:
+def _global_options(place: Path | str, settings: JobSettings) -> dict[str, object]:
     options: dict[str, object] = {
         **_place(place, settings),
         "direct": 1,

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ OUTPUT_NAME = "fio.json"
 # fio's result, its progress, and what it complains about.
 _OUTPUTS = (OUTPUT_NAME, "fio.log", "fio.err")
 
+_DESCRIPTORS = Path("/proc/self/fd")
 _POLL_S = 0.5
 _STOP_S = 5.0
 _ETA_RATE = re.compile(r"\[((?:[rwt]=[0-9.]+[KMGT]?i?B/s,?)+)\]")
@@ -101,10 +102,11 @@ def run_job(
     on_rate: Callable[[str], None],
     read_only: bool = False,
     private: bool = False,
+    inherited: Sequence[int] = (),
 ) -> Finished:
     """Run one job file in its own directory and wait for it; ``on_rate`` gets fio's current rates about twice a second.
 
-    With ``read_only`` fio refuses to write or trim whatever the job file says.
+    With ``read_only`` fio refuses to write or trim whatever the job file says; it gets the descriptors ``inherited``.
     Writes fio.json, fio.log (progress), fio.err and command.txt beside the job file; with ``private`` only command.txt,
     and what fio prints, which holds the values of all options, stays in memory without a name. fio runs in a session of
     its own, so a Ctrl-C reaches kvbench alone and kvbench stops fio; on any exception the child is stopped before it
@@ -119,7 +121,7 @@ def run_job(
         named = output if private else output.name
         arguments = [fio.path, "--output-format=json+", f"--output={named}", *options]
         (directory / "command.txt").write_text(f"cd {shlex.quote(str(directory))}\n{shlex.join(arguments)}\n")
-        return _run(arguments, directory, (output, log, errors), timeout_s, environment, on_rate)
+        return _run(arguments, directory, (output, log, errors), timeout_s, environment, on_rate, inherited)
 
 
 def _in_memory(stack: ExitStack) -> list[Path]:
@@ -127,7 +129,7 @@ def _in_memory(stack: ExitStack) -> list[Path]:
     opened = [os.memfd_create(name, 0) for name in _OUTPUTS]
     for descriptor in opened:
         stack.callback(os.close, descriptor)
-    return [Path(f"/proc/self/fd/{descriptor}") for descriptor in opened]
+    return [_DESCRIPTORS / str(descriptor) for descriptor in opened]
 
 
 def _run(
@@ -137,8 +139,10 @@ def _run(
     timeout_s: float,
     environment: Mapping[str, str],
     on_rate: Callable[[str], None],
+    inherited: Sequence[int],
 ) -> Finished:
     output, log, errors = outputs
+    unnamed = [int(path.name) for path in outputs if path.parent == _DESCRIPTORS]
     with log.open("wb") as log_file, errors.open("wb") as error_file:
         child = subprocess.Popen(
             arguments,
@@ -148,7 +152,7 @@ def _run(
             stderr=error_file,
             env={**os.environ, **environment},
             start_new_session=True,
-            pass_fds=[int(path.name) for path in outputs if path.is_relative_to("/proc/self/fd")],
+            pass_fds=[*unnamed, *inherited],
         )
         try:
             timed_out = not _wait(child, log, timeout_s, on_rate)

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvbench.drivers.replay.calls import AT_FDCWD
 from kvbench.record.results import Mix
 
 _HASH_BYTES = 32
@@ -19,10 +20,12 @@ _HASH_BYTES = 32
 class Blocks:
     """The files of one block size: ``live`` ones on the tier, never more than ``capacity``."""
 
-    def __init__(self, root: Path, io_bytes: int, capacity: int) -> None:
-        """Names for ``capacity`` blocks; nothing is written."""
+    def __init__(self, root: Path, io_bytes: int, capacity: int, directory: int | None = None) -> None:
+        """Names for ``capacity`` blocks, relative to ``directory``, the descriptor of the root, if given."""
         self.root, self.io_bytes, self.capacity = root, io_bytes, capacity
-        self._base = str(root / f"kvbench_{_digest(io_bytes)}_r0")
+        self.directory = AT_FDCWD if directory is None else directory
+        name = f"kvbench_{_digest(io_bytes)}_r0"
+        self._base = name if directory is not None else str(root / name)
         self.live: list[str] = []
         self._prefixes: list[str] = []
 
@@ -51,10 +54,13 @@ class Blocks:
         finally:
             os.close(descriptor)
 
+    def paths(self) -> list[Path]:
+        """Every file, from the root."""
+        return [self.root / path for path in self.live]
+
     def sample(self, most: int = 256) -> list[Path]:
         """Evenly spread files for questions whose cost grows with their number."""
-        step = max(1, len(self.live) // most)
-        return [Path(path) for path in self.live[::step]]
+        return self.paths()[:: max(1, len(self.live) // most)]
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{name[:3]}/{name[3:5]}_g0/{name}.bin"

@@ -19,12 +19,16 @@ import ctypes
 import mmap
 import os
 import random
+import stat
 from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
 from contextlib import suppress
 from time import perf_counter_ns
-from typing import Protocol
+from typing import Protocol, Self
+
+# What a path is relative to unless told otherwise: the working directory (fcntl.h).
+AT_FDCWD = -100
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT
 _BLOCK = os.O_RDONLY | os.O_DIRECT
@@ -72,6 +76,9 @@ class BlockCalls(Protocol):
     OSError when a call fails or moves fewer bytes than the block has.
     """
 
+    def below(self, directory: int) -> Self:
+        """The same calls for paths relative to this descriptor: nobody can rename it while blocks are stored."""
+
     def lookup(self, path: str, times: CallTimes) -> bool:
         """Whether the block is on the tier."""
 
@@ -88,6 +95,12 @@ class _Calls(ABC):
     def __init__(self) -> None:
         """A suffix of its own for temporary files, as each of the engine's threads has one."""
         self._suffix = f"_{random.getrandbits(63)}.tmp"
+        self._at = AT_FDCWD
+
+    def below(self, directory: int) -> Self:
+        """These calls, from now on relative to a descriptor."""
+        self._at = directory
+        return self
 
     @abstractmethod
     def exists(self, path: str) -> bool:
@@ -137,7 +150,7 @@ class _Calls(ABC):
         times.add("check", checked - began)
         times.add("directories", ready - checked)
         times.add("create", opened - ready)
-        return _fill_and_rename(descriptor, temporary, path, buffer, times) - began
+        return _fill_and_rename(descriptor, temporary, path, buffer, times, self._at) - began
 
     def load(self, path: str, buffer: Buffer, times: CallTimes) -> int:
         """Open, one read, close."""
@@ -166,19 +179,19 @@ class PythonCalls(_Calls):
 
     def exists(self, path: str) -> bool:
         """os.path.exists: stat."""
-        return os.path.exists(path)  # noqa: PTH110 the engine's own call
+        return _exists(path, self._at)
 
     def make_directory(self, directory: str) -> None:
         """mkdir whether it is there or not."""
-        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+        _make_directories(directory, self._at)
 
     def create(self, path: str) -> int:
         """A new file."""
-        return os.open(path, _NEW, _MODE)
+        return os.open(path, _NEW, _MODE, dir_fd=self._at)
 
     def open(self, path: str) -> int:
         """A block."""
-        return os.open(path, _BLOCK)
+        return os.open(path, _BLOCK, dir_fd=self._at)
 
     def read(self, descriptor: int, buffer: Buffer) -> int:
         """readv(2), vectored."""
@@ -192,29 +205,29 @@ class CCalls(_Calls):
         """The C library of this process; every call through it releases Python's lock."""
         super().__init__()
         libc = ctypes.CDLL(None, use_errno=True)
-        self._open, self._read = libc.open, libc.read
+        self._open, self._read = libc.openat, libc.read
         self._open.restype = ctypes.c_int
         self._read.restype = ctypes.c_ssize_t
         self._read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 
     def exists(self, path: str) -> bool:
         """access(2)."""
-        return os.access(path, os.F_OK)
+        return os.access(path, os.F_OK, dir_fd=self._at)
 
     def make_directory(self, directory: str) -> None:
         """stat, and mkdir where it is not there."""
         try:
-            os.stat(directory)  # noqa: PTH116
+            os.stat(directory, dir_fd=self._at)
         except FileNotFoundError:
-            os.makedirs(directory, exist_ok=True)  # noqa: PTH103
+            _make_directories(directory, self._at)
 
     def create(self, path: str) -> int:
         """A new file."""
-        return _checked(self._open(os.fsencode(path), _NEW, _MODE), path)
+        return _checked(self._open(self._at, os.fsencode(path), _NEW, _MODE), path)
 
     def open(self, path: str) -> int:
         """A block."""
-        return _checked(self._open(os.fsencode(path), _BLOCK, _MODE), path)
+        return _checked(self._open(self._at, os.fsencode(path), _BLOCK, _MODE), path)
 
     def read(self, descriptor: int, buffer: Buffer) -> int:
         """read(2)."""
@@ -229,7 +242,35 @@ def _checked(result: int, path: str | None = None) -> int:
     return result
 
 
-def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer, times: CallTimes) -> int:
+def _exists(path: str, at: int) -> bool:
+    """What os.path.exists says, with the same call."""
+    try:
+        os.stat(path, dir_fd=at)
+    except OSError:
+        return False
+    return True
+
+
+def _make_directories(directory: str, at: int) -> None:
+    """What os.makedirs with exist_ok does, with the same calls, but no directory above the descriptor."""
+    parent = directory.rpartition("/")[0]
+    if parent and not _exists(parent, at):
+        _make_directories(parent, at)
+    try:
+        os.mkdir(directory, dir_fd=at)
+    except OSError:
+        if not _is_directory(directory, at):
+            raise
+
+
+def _is_directory(path: str, at: int) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path, dir_fd=at).st_mode)
+    except OSError:
+        return False
+
+
+def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer, times: CallTimes, at: int) -> int:
     """Write, close, rename, and the clock after it; a temporary file that could not be filled is removed."""
     call = "write"
     try:
@@ -243,12 +284,12 @@ def _fill_and_rename(descriptor: int, temporary: str, path: str, buffer: Buffer,
             os.close(descriptor)
         closed = perf_counter_ns()
         call = "rename"
-        os.rename(temporary, path)  # noqa: PTH104
+        os.rename(temporary, path, src_dir_fd=at, dst_dir_fd=at)
     except OSError:
         if call != "write":
             times.failed[call] += 1
         with suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108
+            os.unlink(temporary, dir_fd=at)
         raise
     ended = perf_counter_ns()
     times.add("close", closed - full)

@@ -22,6 +22,7 @@ from kvbench.record.point import Point
 from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
 from kvbench.record.results import Calls, Conditions, Observation, Status, write_atomically
 from kvbench.tiers.extents import unwritten_bytes
+from kvbench.tiers.held import HeldDirectory
 from kvbench.tiers.pagecache import cached_fraction, drop_cached
 from kvbench.units import format_bandwidth
 
@@ -64,9 +65,10 @@ class ReplayDriver:
     def lay_out(self, site: Site, folder: Path) -> None:
         """Write the block files of every size as the engine writes them; MeasurementError when that fails."""
         flow, times = self._flow(site), []
+        site.space.require_same()
         for size in site.settings.block_sizes:
-            blocks = Blocks(site.space.path, size, site.settings.blocks_of(size))
-            workers = _workers(flow, min(_LAYOUT_THREADS, blocks.capacity), size)
+            blocks = _blocks(site, size)
+            workers = _workers(flow, min(_LAYOUT_THREADS, blocks.capacity), blocks)
             began = time.monotonic()
 
             def tick(blocks: Blocks = blocks, began: float = began) -> None:
@@ -77,7 +79,7 @@ class ReplayDriver:
             key = site.space.token, size
             self._blocks[key] = blocks
             blocks.sync()
-            self._unwritten[key] = unwritten_bytes([Path(path) for path in blocks.live])
+            self._unwritten[key] = unwritten_bytes(blocks.paths())
         _keep_evidence(folder, site, flow, _calls_of(_histograms(times), times), {"threads": _LAYOUT_THREADS})
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
@@ -86,11 +88,12 @@ class ReplayDriver:
         if blocks is None:
             return Observation(unmeasured(point, "failed", "the block files were not laid out"), {})
         flow = self._flow(site)
-        workers = _workers(flow, point.numjobs, point.io_bytes)
+        workers = _workers(flow, point.numjobs, blocks)
         round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread)
         unwritten = self._unwritten[site.space.token, point.io_bytes]
         try:
             prepare(blocks, point.mix, workers, self._pause)
+            _require_ours(site, blocks)
             measured = _Measured(point, site, folder, runtime_s, round_, unwritten)
         except MeasurementError as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
@@ -179,8 +182,23 @@ class _Measured:
         )
 
 
-def _workers(flow: Flow, threads: int, size: int) -> list[Worker]:
-    return [Worker(flow.calls(), Buffer(size)) for _ in range(threads)]
+def _blocks(site: Site, size: int) -> Blocks:
+    """The block files of a size, in the directory that is held open: none is made anywhere else."""
+    held = site.space.held
+    return Blocks(site.space.place, size, site.settings.blocks_of(size), None if held is None else held.descriptor)
+
+
+def _require_ours(site: Site, blocks: Blocks) -> None:
+    """MeasurementError unless the block files of an even sample are what this run stored.
+
+    A block is never written twice (O_EXCL), so this is about what is read; asking about all would warm their metadata.
+    """
+    if isinstance(site.space.held, HeldDirectory):
+        site.space.held.require_ours(blocks.sample(), blocks.io_bytes)
+
+
+def _workers(flow: Flow, threads: int, blocks: Blocks) -> list[Worker]:
+    return [Worker(flow.calls().below(blocks.directory), Buffer(blocks.io_bytes)) for _ in range(threads)]
 
 
 def _histograms(times: Sequence[CallTimes]) -> dict[str, Histogram]:

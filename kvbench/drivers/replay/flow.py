@@ -94,7 +94,9 @@ def prepare(blocks: Blocks, mix: Mix, workers: Sequence[Worker], on_tick: Callab
     random.shuffle(blocks.live)
     surplus = blocks.live[kept:]
     del blocks.live[kept:]
-    _for_each(surplus, [os.unlink] * _REMOVERS, on_tick, "removing block files failed")
+    _for_each(
+        surplus, [partial(os.unlink, dir_fd=blocks.directory)] * _REMOVERS, on_tick, "removing block files failed"
+    )
     missing = [blocks.new_name() for _ in range(kept - len(blocks.live))]
     fill(blocks, missing, [Worker(worker.calls, worker.buffer) for worker in workers], on_tick)
     if surplus or missing:
@@ -136,7 +138,7 @@ class Round:
         self.lookups, self.failures = CallTimes(), list[str]()
         self.pauses = 0
         self.seconds = 0.0
-        self._calls = flow.calls()
+        self._calls = flow.calls().below(blocks.directory)
         self._owed = 0.0
 
     def run(self, seconds: float, on_tick: Callable[[], None], on_pause: Callable[[], None]) -> None:
