@@ -209,6 +209,25 @@ def test_what_is_mounted_after_the_look_is_not_crossed(tier: Path) -> None:
         assert (left / MARKER_NAME).is_file()
 
 
+@as_root
+def test_layers_of_an_overlay_are_one_file_system(kvbench: Kvbench, tmp_path: Path) -> None:
+    """A container's own file system: what lies in a lower layer and what is new in the upper one goes together."""
+    lower, other, point = (tmp_path / name for name in ("lower", "other", "point"))
+    for folder in (lower, other, point):
+        folder.mkdir()
+    left = point / left_behind(lower).name
+    with mounted("-t", "tmpfs", "tmpfs", other):
+        upper, work = other / "upper", other / "work"
+        upper.mkdir()
+        work.mkdir()
+        layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        with mounted("-t", "overlay", "-o", layers, "overlay", point):
+            (left / "abc" / "new").mkdir()
+            (left / "abc" / "new" / "x").write_text("x")
+            assert cleaned(kvbench, point)[1]["removed"] == [str(left)]
+            assert not left.exists()
+
+
 def test_what_takes_the_name_after_the_look_stays(tier: Path, tmp_path: Path) -> None:
     left, moved = left_behind(tier), tier / "moved"
     others = precious(tmp_path / "others")
@@ -707,9 +726,7 @@ def test_two_that_remove_the_same_directory_do_not_disturb_each_other(tier: Path
 
 
 @as_root
-def test_where_a_server_maps_users_a_start_still_removes_what_is_ours(
-    tier: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_server_maps_users_a_start_removes_what_is_ours(tier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS with root_squash shows root's files as another user's: a directory that is made now tells as whose."""
     left, mark = left_behind(tier), removal.mark
     for path in (left, left / MARKER_NAME):
