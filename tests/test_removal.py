@@ -598,22 +598,23 @@ def test_a_directory_that_took_the_place_of_ours_stays(
     assert is_whole(space.path)
 
 
-def guards_of(token: str) -> list[int]:
-    """Process ids of the guards that a token's command line names."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            line = (entry / "cmdline").read_bytes().split(b"\0")
-            if token.encode() in line and any(part.endswith(b"guard.py") for part in line):
-                found.append(int(entry.name))
-    return found
+def guard_of(token: str) -> int:
+    """Process id of the guard that a token's command line names; it may be about to start."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes().split(b"\0")
+                if token.encode() in line and any(part.endswith(b"guard.py") for part in line):
+                    return int(entry.name)
+        time.sleep(0.01)
+    raise AssertionError("no guard")
 
 
 def test_a_guard_that_was_killed_is_started_again(tier: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with directory.workspace(directory.inspect("t", str(tier))) as space:
         (space.path / "data.0").write_text("x")
-        (guard,) = guards_of(space.token)
-        os.kill(guard, signal.SIGKILL)
+        os.kill(guard_of(space.token), signal.SIGKILL)
     assert list(tier.iterdir()) == []
     assert capfd.readouterr().err == ""
 
@@ -635,8 +636,7 @@ def test_what_run_and_guard_left_when_both_were_killed_is_found(kvbench: Kvbench
         left = tier / f"kvbench-{token}"
         _, found = cleaned(kvbench, tier)
         assert found["kept"] == {str(left): f"process {child.pid} is still at work"}
-        (guard,) = guards_of(token)
-        os.kill(guard, signal.SIGKILL)
+        os.kill(guard_of(token), signal.SIGKILL)
         child.kill()
         child.wait()
     assert contents(left) == [MARKER_NAME, "data.0"]

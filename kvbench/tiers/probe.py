@@ -21,17 +21,18 @@ _PROBE_BYTES = 4 << 20
 
 # Its only argument is a directory that is not there yet; how it fails does not matter.
 _WRITE_AND_REMOVE = """\
-import os, sys
+import contextlib, os, sys
 folder = sys.argv[1]
 os.mkdir(folder, 0o700)
 held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 try:
-    with open("probe", "xb", opener=lambda name, flags: os.open(name, flags, 0o600, dir_fd=held)) as file:
+    with open(os.path.join(folder, "probe"), "xb") as file:
         file.write(bytes(4096))
         file.flush()
         os.fsync(file.fileno())
 finally:
-    os.unlink("probe", dir_fd=held)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("probe", dir_fd=held)
     os.rmdir(folder)
 """
 
