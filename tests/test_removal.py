@@ -732,10 +732,10 @@ def test_where_a_server_maps_users_a_start_removes_what_is_ours(tier: Path, monk
     for path in (left, left / MARKER_NAME):
         os.chown(path, STRANGER, STRANGER)
 
-    def mapped(path: Path, said: dict[str, object]) -> int:
-        mark(path, said)
-        for item in (path, path / MARKER_NAME):
-            os.chown(item, STRANGER, STRANGER)
+    def mapped(made: int, said: dict[str, object]) -> int:
+        mark(made, said)
+        os.chown(made, STRANGER, STRANGER)
+        os.chown(MARKER_NAME, STRANGER, STRANGER, dir_fd=made)
         return STRANGER
 
     monkeypatch.setattr(directory, "mark", mapped)

@@ -181,7 +181,11 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
 
 def _new_marked(path: Path, token: str) -> int:
     path.mkdir(mode=0o700)
-    return mark(path, {**this_machine(), "pid": os.getpid(), "token": token})
+    made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return mark(made, {**this_machine(), "pid": os.getpid(), "token": token})
+    finally:
+        os.close(made)
 
 
 def _guard(token: str, path: Path, owner: int) -> Guard:

@@ -141,17 +141,13 @@ def parse_marker(content: bytes, written_s: float = 0.0) -> Marker:
     return Marker(str(host), str(boot), str(namespace), process, str(token), created, written_s)
 
 
-def mark(directory: Path, said: Mapping[str, object]) -> int:
-    """Write the marker of a directory that was just made; the user whose the file system says it is.
+def mark(directory: int, said: Mapping[str, object]) -> int:
+    """Write the marker of an open directory that was just made; the user whose the file system says it is.
 
     OSError when that fails; then no marker is left.
     """
-    top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _write_new(top, json.dumps(said).encode())
-        return os.fstat(top).st_uid
-    finally:
-        os.close(top)
+    _write_new(directory, json.dumps(said).encode())
+    return os.fstat(directory).st_uid
 
 
 def why_kept(directory: Path, rule: Rule) -> Kept | None:
