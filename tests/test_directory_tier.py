@@ -13,8 +13,8 @@ import pytest
 
 from kvbench.errors import TierError
 from kvbench.tiers import device, directory, mounts
-from kvbench.tiers.guard import MARKER_NAME
 from kvbench.tiers.pagecache import cached_fraction, direct_write_error
+from kvbench.tiers.removal import MARKER_NAME
 from tests.conftest import FakeFio, Mounted, Outcome
 
 Kvbench = Callable[..., Outcome]
@@ -184,7 +184,7 @@ def test_the_workspace_is_removed_after_an_error(tier: Path) -> None:
 
 def marked(path: Path, **changes: object) -> Path:
     path.mkdir()
-    owner = {**directory.this_machine(), "pid": 2**22 + 1, "token": "feedc0de", **changes}
+    owner = {**directory.this_machine(), "pid": 2**22 + 1, "token": path.name.removeprefix("kvbench-"), **changes}
     (path / MARKER_NAME).write_text(json.dumps(owner))
     return path
 

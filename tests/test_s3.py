@@ -33,6 +33,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 BLOCK = 2_359_296
 STRANGER = "kvbench-00000000000000ff"
+TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
@@ -606,6 +607,87 @@ def test_only_the_work_of_the_dead_is_removed(
     bucket.clean_bucket(target, dry_run=False, older_than_s=60)
     assert (objects(server) == kept) != removed_when_old
     assert f"pre/{STRANGER}/precious" in objects(server)
+
+
+RIGHT = json.dumps(
+    {**this_machine(), "pid": 4_194_304, "token": TOKEN, "created": "2026-01-01T00:00:00+00:00"}
+).encode()
+FORGED = {
+    "Infinity": RIGHT.replace(b"4194304", b"Infinity"),
+    "a process id of 400 digits": RIGHT.replace(b"4194304", b"1" + b"0" * 400),
+    "True": RIGHT.replace(b"4194304", b"true"),
+    "nested": b"[" * 2000,
+    "nested, 100,000": b"[" * 100_000,
+    "16 MiB": RIGHT + b" " * (16 << 20),
+    "empty": b"",
+    "no text": b"\xff\xfe",
+    "no time": RIGHT.replace(b"2026-01-01T", b"soon"),
+    "a time without a zone": RIGHT.replace(b"+00:00", b""),
+    "a number for the time": RIGHT.replace(b'"2026-01-01T00:00:00+00:00"', b"5"),
+}
+
+
+@pytest.mark.parametrize("content", FORGED.values(), ids=FORGED)
+def test_a_forged_marker_is_kept_and_stops_no_other(kvbench: Kvbench, server: S3Server, content: bytes) -> None:
+    target, other = f"s3://{server.bucket}/pre", TOKEN[::-1]
+    requests(server).put(f"pre/kvbench-{TOKEN}/.owner.json", content)
+    requests(server).put(f"pre/kvbench-{TOKEN}/stored/x", b"x")
+    requests(server).put(f"pre/kvbench-{other}/.owner.json", RIGHT.replace(TOKEN.encode(), other.encode()))
+    done = kvbench("clean", "--tier", target)
+    assert (done.code, done.err) == (0, "")
+    assert f"kept {target}/kvbench-{TOKEN}/: its marker cannot be read\n" in done.out
+    # The near miss beside it.
+    assert f"removed {target}/kvbench-{other}/\n" in done.out
+    assert f"pre/kvbench-{TOKEN}/stored/x" in objects(server)
+
+
+def test_a_marker_without_end_is_read_no_further_than_a_marker_goes(
+    kvbench: Kvbench, server: S3Server, proxy: Proxy
+) -> None:
+    requests(server).put(f"pre/kvbench-{TOKEN}/.owner.json", RIGHT)
+    # It says 1 GiB, and gives 16 KiB in pieces before it falls silent: whoever wants it all waits for a timeout.
+    head = RIGHT + b" " * (16 << 10)
+    said = {"content-length": str(1 << 30)}
+    endless = Fault("answer", 200, body=head, headers=said)
+    proxy.choose = lambda one: endless if one.method == "GET" and one.path.endswith("/.owner.json") else None
+    done = kvbench("clean", "--tier", f"s3://{server.bucket}/pre")
+    assert (done.code, f"kvbench-{TOKEN}/: its marker cannot be read" in done.out) == (0, True)
+    assert f"pre/kvbench-{TOKEN}/.owner.json" in objects(server)
+    asked = [one for one in proxy.requests if one.method == "GET" and one.path.endswith(f"{TOKEN}/.owner.json")]
+    assert len(asked) == 1
+
+
+def test_a_host_name_of_a_marker_does_not_steer_the_terminal(kvbench: Kvbench, server: S3Server) -> None:
+    marker = {**json.loads(RIGHT), "host": "\x1b]0;x\x07\nremoved everything"}
+    requests(server).put(f"pre/kvbench-{TOKEN}/.owner.json", json.dumps(marker).encode())
+    done = kvbench("clean", "--tier", f"s3://{server.bucket}/pre")
+    assert "made on \\x1b]0;x\\x07\\nremoved everything, by a process" in done.out
+    assert "\x1b" not in done.out
+
+
+def test_what_cannot_be_deleted_is_named_and_stops_no_other(kvbench: Kvbench, server: S3Server, proxy: Proxy) -> None:
+    target, other = f"s3://{server.bucket}/pre", TOKEN[::-1]
+    for token in (TOKEN, other):
+        marker = RIGHT.replace(TOKEN.encode(), token.encode())
+        requests(server).put(f"pre/kvbench-{token}/.owner.json", marker)
+        requests(server).put(f"pre/kvbench-{token}/x", b"x")
+    lists = [0]
+
+    def refuse_the_first(request: Request) -> Fault | None:
+        # The first prefix's objects are deleted first, in one request.
+        lists[0] += request.method == "POST"
+        return Fault("answer", 403, "AccessDenied") if request.method == "POST" and lists[0] == 1 else None
+
+    proxy.choose = refuse_the_first
+    done = kvbench("clean", "--tier", target, "--json")
+    (found,) = json.loads(done.out)["tiers"]
+    assert (done.code, found["removed"]) == (3, [f"{target}/kvbench-{other}/"])
+    assert found["stuck"] == [f"{target}/kvbench-{TOKEN}/"]
+    assert dict(found["kept"])[f"{target}/kvbench-{TOKEN}/"].startswith("it could not be removed whole: ")
+    assert {f"pre/kvbench-{TOKEN}/.owner.json", f"pre/kvbench-{TOKEN}/x"} <= set(objects(server))
+    proxy.choose = lambda request: None
+    assert kvbench("clean", "--tier", target).code == 0
+    assert f"pre/kvbench-{TOKEN}/x" not in objects(server)
 
 
 def test_a_zombie_does_not_keep_its_objects(server: S3Server) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kvbench.commands.options import JsonOption
-from kvbench.errors import EXIT_OK
+from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
 
 HELP = "Remove what a dead kvbench left on a tier, and nothing else. An engine's own blocks are never touched."
 
@@ -26,25 +26,33 @@ def clean(
             "lives cannot be seen from here.",
         ),
     ] = None,
+    any_owner: Annotated[
+        bool,
+        typer.Option(
+            "--any-owner", help="Also what other users left in a directory, by the same rules; needs the right to."
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Look at each tier, remove, and say what stays and why."""
+    """Look at each tier, remove, and say what stays and why; exit code 3 when something stays that should have gone."""
     from dataclasses import asdict
 
     from kvbench import console
+    from kvbench.tiers.removal import shown
     from kvbench.tiers.upkeep import clean as clean_tier
     from kvbench.tiers.upkeep import parse_age
 
     age_s = None if older_than is None else parse_age(older_than)
-    found = [clean_tier(target, dry_run=dry_run, older_than_s=age_s) for target in tier]
+    found = [clean_tier(target, dry_run=dry_run, older_than_s=age_s, any_owner=any_owner) for target in tier]
+    code = EXIT_MEASUREMENT if any(item.stuck for item in found) and not dry_run else EXIT_OK
     if json:
         console.print_json({"dry_run": dry_run, "tiers": [asdict(item) for item in found]})
-        return EXIT_OK
+        return code
     for item in found:
         for place in item.removed:
-            console.print_text(f"{'would remove' if dry_run else 'removed'} {place}")
+            console.print_text(f"{'would remove' if dry_run else 'removed'} {shown(place)}")
         for place, why in item.kept:
-            console.print_text(f"kept {place}: {why}")
+            console.print_text(f"kept {shown(place)}: {why}")
         if not item.removed and not item.kept:
-            console.print_text(f"{item.tier}: kvbench left nothing here")
-    return EXIT_OK
+            console.print_text(f"{shown(item.tier)}: kvbench left nothing here")
+    return code

@@ -22,15 +22,14 @@ from kvbench.errors import Interrupted, KvbenchError, MeasurementError, TierErro
 from kvbench.tiers import endpoint as endpoints
 from kvbench.tiers.directory import (
     DEFAULT_DATASET_BYTES,
-    WORK_PREFIX,
     Workspace,
-    is_at_work,
-    is_this_machine,
     this_machine,
+    why_at_work,
 )
 from kvbench.tiers.endpoint import Endpoint
-from kvbench.tiers.guard import Guard, processes_with
+from kvbench.tiers.guard import Guard
 from kvbench.tiers.mounts import Mount
+from kvbench.tiers.removal import MARKER_BYTES, WORK_PREFIX, Kept, parse_marker
 from kvbench.tiers.s3_requests import Requests
 
 SCHEME = "s3://"
@@ -113,7 +112,7 @@ def inspect(name: str, target: str) -> BucketTier:
     return BucketTier(name, bucket, f"{prefix}/" if prefix else "", found)
 
 
-def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) -> list[tuple[str, str | None]]:
+def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) -> list[tuple[str, Kept | None]]:
     """Remove what dead runs left below ``s3://bucket/prefix``; every URL found and why it stays, None when it does not.
 
     Only prefixes whose marker says that a process of this host, now dead, made them; with ``older_than_s`` also those
@@ -123,11 +122,11 @@ def clean_bucket(target: str, dry_run: bool, older_than_s: float | None = None) 
     requests = Requests(tier.endpoint, tier.bucket)
     try:
         found = [(prefix, _why_kept(requests, prefix, older_than_s)) for prefix in _own_prefixes(requests, tier)]
-        for prefix in [prefix for prefix, why in found if why is None and not dry_run]:
-            _empty(requests, prefix)
+        if not dry_run:
+            found = [(prefix, kept or _why_not_emptied(requests, prefix)) for prefix, kept in found]
     finally:
         requests.close()
-    return [(f"{SCHEME}{tier.bucket}/{prefix}", why) for prefix, why in found]
+    return [(f"{SCHEME}{tier.bucket}/{prefix}", kept) for prefix, kept in found]
 
 
 def _own_prefixes(requests: Requests, tier: BucketTier) -> list[str]:
@@ -177,7 +176,7 @@ def _workspace(tier: BucketTier, run_dir: Path) -> Iterator[Workspace]:
 @contextmanager
 def _guarded(token: str) -> Iterator[None]:
     """Processes that carry the token end before anything is deleted, also when kvbench is killed; no directory goes."""
-    guard = Guard(token, Path(os.devnull))
+    guard = Guard(token, None)
     try:
         yield
     finally:
@@ -223,20 +222,24 @@ def _empty(requests: Requests, prefix: str) -> None:
     requests.delete([marker] if marker in found else [])
 
 
-def _why_kept(requests: Requests, prefix: str, older_than_s: float | None) -> str | None:
+def _why_not_emptied(requests: Requests, prefix: str) -> Kept | None:
     try:
-        owner = json.loads(requests.get(prefix + MARKER_NAME))
-        here, process, token = is_this_machine(owner), int(owner["pid"]), str(owner["token"])
-        age_s = (datetime.now(UTC) - datetime.fromisoformat(owner["created"])).total_seconds()
-    except (TierError, ValueError, KeyError, TypeError):
-        return "its marker cannot be read"
-    if not prefix.endswith(f"{WORK_PREFIX}{token}/"):
-        return "its marker is that of another"
-    if here:
-        return f"process {process} is still at work" if is_at_work(process) or processes_with(token) else None
-    if older_than_s is not None and age_s > older_than_s:
-        return None
-    return f"made on {owner['host']}, by a process that cannot be asked from here"
+        _empty(requests, prefix)
+    except TierError as error:
+        return Kept(f"it could not be removed whole: {str(error).rstrip('.')}", "stuck")
+    return None
+
+
+def _why_kept(requests: Requests, prefix: str, older_than_s: float | None) -> Kept | None:
+    try:
+        marker = parse_marker(requests.get(prefix + MARKER_NAME, MARKER_BYTES + 1))
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(marker.created or "")).total_seconds()
+    except (TierError, ValueError, TypeError, OverflowError):
+        return Kept("its marker cannot be read", "odd")
+    if not prefix.endswith(f"{WORK_PREFIX}{marker.token}/"):
+        return Kept("its marker is that of another", "odd")
+    at_work = why_at_work(marker, age_s, older_than_s)
+    return None if at_work is None else Kept(at_work, "apart")
 
 
 def _version(package: str) -> str:

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import secrets
 import socket
 import stat
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvbench.errors import TierError
+from kvbench.errors import TierError, ToolError
 from kvbench.tiers import ceph
 from kvbench.tiers.device import device_facts
-from kvbench.tiers.guard import MARKER_NAME, Guard, processes_with, remove_marked
-from kvbench.tiers.held import Held, Identity, identity_of, made
+from kvbench.tiers.guard import Guard, processes_with
+from kvbench.tiers.held import Held, HeldDirectory, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
+from kvbench.tiers.removal import PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, shown, why_kept
 from kvbench.units import format_bytes
 
-WORK_PREFIX = "kvbench-"
+# What kvbench makes; other names are looked at only for a marker.
+_OUR_NAME = re.compile(rf"{WORK_PREFIX}[0-9a-f]{{16}}")
+_MOST_SAID = 3
 
 # Who answers a read of each kind of mount.
 _CLIENTS = {
@@ -170,60 +174,128 @@ def inspect(name: str, target: str) -> DirectoryTier:
 
 @contextmanager
 def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
-    """A fresh marked sub-directory of the tier, removed at the end whatever happens, also after SIGKILL (see guard)."""
+    """A fresh marked sub-directory of the tier, removed at the end whatever happens, also after SIGKILL (see guard).
+
+    What stays is said on stderr; ``kvbench clean`` finds it.
+    """
     remove_leftovers(tier.path)
     token = secrets.token_hex(8)
     path = tier.path / f"{WORK_PREFIX}{token}"
     with ExitStack() as stack:
+        held = _new_marked(tier, path, token, stack)
+        guard = _guard(token, path, held.owner)
         try:
-            held = stack.enter_context(made(tier.path, path.name, tier.identity, tier.mount))
-            held.mark(MARKER_NAME, json.dumps({**this_machine(), "pid": os.getpid(), "token": token}))
-        except OSError as error:
-            raise TierError(
-                f"cannot create a sub-directory in {tier.path} ({error.strerror}); "
-                "mount it read-write and give this user the right to write."
-            ) from None
-        guard = Guard(token, path)
-        try:
+            if held.owner != os.geteuid():
+                # A server that maps users (NFS with root_squash): only now is it known whose our leftovers are.
+                remove_leftovers(tier.path, held.owner)
             yield Workspace(path, token, held=held)
         finally:
-            guard.release()
+            left = guard.release()
+            if left:
+                later = f"'kvbench clean --tier {shown(str(tier.path))}' removes it later"
+                _say(f"{shown(str(path))} was not removed: {left}; {later}.")
 
 
-def remove_leftovers(directory: Path) -> list[Path]:
-    """Remove what a kvbench that is dead left here; work of another host or of a living process stays."""
-    removed = [path for path, why in leftovers(directory) if why is None]
-    for path in removed:
-        remove_marked(path)
-    return removed
+def _new_marked(tier: DirectoryTier, path: Path, token: str, stack: ExitStack) -> HeldDirectory:
+    """The new directory, held by the stack; TierError, and nothing left, when it cannot be made or marked."""
+    try:
+        held = stack.enter_context(made(tier.path, path.name, tier.identity, tier.mount))
+        held.mark({**this_machine(), "pid": os.getpid(), "token": token})
+    except OSError as error:
+        with suppress(OSError):
+            path.rmdir()
+        raise TierError(
+            f"cannot create a sub-directory in {tier.path} ({error.strerror}); "
+            "mount it read-write and give this user the right to write."
+        ) from None
+    return held
 
 
-def leftovers(directory: Path, older_than_s: float | None = None) -> list[tuple[Path, str | None]]:
-    """Sub-directories that kvbench made here; why each must stay, or None when the run that made it is dead.
+def _guard(token: str, path: Path, owner: int) -> Guard:
+    try:
+        return Guard(token, path, owner)
+    except OSError as error:
+        remove(path, Rule(frozenset({owner}), alive=lambda marker: None))
+        raise ToolError(
+            f"the guard process cannot be started ({error.strerror}); end some processes or raise their limit."
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A sub-directory that looks like one of kvbench's, and why it stays; None when it is removed, or may be."""
+
+    path: Path
+    kept: Kept | None
+
+
+def remove_leftovers(directory: Path, owner: int | None = None) -> list[Path]:
+    """Remove what a kvbench that is dead left here; work of another host or of a living process stays.
+
+    What is not as kvbench leaves it is said on stderr and stops nothing.
+    """
+    rule = _rule(os.geteuid() if owner is None else owner)
+    found = [
+        Leftover(item.path, remove(item.path, rule, pauses_s=()) if item.kept is None else item.kept)
+        for item in _leftovers(directory, rule)
+    ]
+    worth_a_word = [item for item in found if item.kept and item.kept.kind in ("odd", "stuck")]
+    for item in worth_a_word[:_MOST_SAID]:
+        _say(f"{shown(str(item.path))} stays: {item.kept.why if item.kept else ''}.")
+    if len(worth_a_word) > _MOST_SAID:
+        rest = len(worth_a_word) - _MOST_SAID
+        _say(f"{rest} more stay; 'kvbench clean --tier {shown(str(directory))}' names them.")
+    return [item.path for item in found if item.kept is None]
+
+
+def clean(
+    directory: Path, *, dry_run: bool, older_than_s: float | None = None, any_owner: bool = False
+) -> list[Leftover]:
+    """Remove what dead runs left here, or only look; every sub-directory that looks like kvbench's.
 
     A process of another host, or of a container that is gone, cannot be asked: with ``older_than_s`` such a run counts
-    as dead when its directory is older.
+    as dead when its marker is older. Other users' directories are removed with ``any_owner`` only.
     """
-    return [
-        (path, _why_kept(path, older_than_s))
-        for path in sorted(directory.glob(f"{WORK_PREFIX}*"))
-        if (path / MARKER_NAME).is_file() and not path.is_symlink()
-    ]
+    rule = _rule(None if any_owner else os.geteuid(), older_than_s)
+    found = _leftovers(directory, rule)
+    if dry_run:
+        return found
+    return [Leftover(item.path, remove(item.path, rule, PAUSES_S)) if item.kept is None else item for item in found]
 
 
-def _why_kept(path: Path, older_than_s: float | None) -> str | None:
-    marker = path / MARKER_NAME
-    try:
-        owner = json.loads(marker.read_text())
-        here, process, token = is_this_machine(owner), int(owner["pid"]), str(owner["token"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "its marker cannot be read"
-    if here:
-        living = is_at_work(process) or processes_with(token)
-        return f"process {process} is still at work" if living else None
-    if older_than_s is not None and time.time() - marker.stat().st_mtime > older_than_s:
+def why_at_work(marker: Marker, age_s: float, older_than_s: float | None) -> str | None:
+    """Why the run that made a marker may still be at work, or None when it is dead or counts as dead by its age."""
+    if _is_here(marker):
+        living = is_at_work(marker.process) or processes_with(marker.token)
+        return f"process {marker.process} is still at work" if living else None
+    if older_than_s is not None and age_s > older_than_s:
         return None
-    return f"made on {owner['host']}, by a process that cannot be asked from here"
+    return f"made on {shown(marker.host)}, by a process that cannot be asked from here"
+
+
+def _rule(owner: int | None, older_than_s: float | None = None) -> Rule:
+    return Rule(
+        None if owner is None else frozenset({owner}),
+        lambda marker: why_at_work(marker, time.time() - marker.written_s, older_than_s),
+    )
+
+
+def _leftovers(directory: Path, rule: Rule) -> list[Leftover]:
+    found = []
+    for path in sorted(directory.glob(f"{WORK_PREFIX}*")):
+        try:
+            kept = why_kept(path, rule)
+        except FileNotFoundError:
+            continue
+        # A user's directory may be called kvbench-results.
+        if kept is None or kept.kind != "unmarked" or _OUR_NAME.fullmatch(path.name):
+            found.append(Leftover(path, kept))
+    return found
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):
+        print(f"kvbench: {text}", file=sys.stderr, flush=True)
 
 
 def is_at_work(process: int) -> bool:
@@ -234,10 +306,9 @@ def is_at_work(process: int) -> bool:
         return False
 
 
-def is_this_machine(owner: Mapping[str, object]) -> bool:
-    """Whether a marker was written where process ids mean the same as here; KeyError when it does not say."""
-    here = this_machine()
-    return {key: owner[key] for key in here} == here
+def _is_here(marker: Marker) -> bool:
+    """Whether a marker was written where process ids mean the same as here."""
+    return {"host": marker.host, "boot": marker.boot, "pid_namespace": marker.pid_namespace} == this_machine()
 
 
 def this_machine() -> dict[str, str]:

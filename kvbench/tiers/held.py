@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvbench.errors import MeasurementError, TierError
-from kvbench.tiers import block
+from kvbench.tiers import block, removal
 from kvbench.tiers.block import BlockDevice, Kernel
 from kvbench.tiers.mounts import Mount
 from kvbench.units import format_bytes
@@ -89,22 +89,23 @@ class HeldDirectory:
         """The directory whatever it is called now."""
         return _place(self._descriptor)
 
-    def mark(self, name: str, text: str) -> int:
-        """Write the first file of the directory; the user whose the file system says it is.
+    @property
+    def owner(self) -> int:
+        """Whose the file system says that it is: a server may map this user to another."""
+        return self._own.owner
 
-        TierError when somebody else's directory took its place.
+    def mark(self, said: Mapping[str, object]) -> None:
+        """Write the marker, the first file of the directory; TierError when somebody else's took its place.
+
+        OSError when it cannot be written; then none is left.
         """
         if _entries(self._descriptor):
             raise _replaced_at_once(self.path)
-        descriptor = os.open(name, _NEW_FILE, 0o644, dir_fd=self._descriptor)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            # Who this user is on the tier, only a file of its own tells: a server may map root to nobody.
-            self._own = Identity.of(os.fstat(descriptor))
+        # Who this user is on the tier, only a file of its own tells: a server may map root to nobody.
+        self._own = Identity.of(removal.mark(self._descriptor, said))
         if self._own.owner != self._itself.owner:
-            os.unlink(name, dir_fd=self._descriptor)
+            os.unlink(removal.MARKER_NAME, dir_fd=self._descriptor)
             raise _replaced_at_once(self.path)
-        return self._own.owner
 
     def require_absent(self, files: Mapping[str, int]) -> None:
         """MeasurementError when a data file is there before it is laid out: fio would write into it."""

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kvbench.tiers.directory import WORK_PREFIX
 from kvbench.tiers.pagecache import cached_fraction, direct_write_error
+from kvbench.tiers.removal import WORK_PREFIX
 
 # A size that no sector size divides.
 UNALIGNED = 1000
@@ -21,16 +21,19 @@ _PROBE_BYTES = 4 << 20
 
 # Its only argument is a directory that is not there yet; how it fails does not matter.
 _WRITE_AND_REMOVE = """\
-import os, shutil, sys
+import contextlib, os, sys
 folder = sys.argv[1]
 os.mkdir(folder, 0o700)
+held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 try:
-    with open(os.path.join(folder, "probe"), "wb") as file:
+    with open(os.path.join(folder, "probe"), "xb") as file:
         file.write(bytes(4096))
         file.flush()
         os.fsync(file.fileno())
 finally:
-    shutil.rmtree(folder)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("probe", dir_fd=held)
+    os.rmdir(folder)
 """
 
 # Children of hung mounts: Python complains of a running child that nobody holds.

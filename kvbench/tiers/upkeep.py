@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kvbench.errors import UsageError
 from kvbench.tiers import bucket, directory
-from kvbench.tiers.guard import remove_marked
+from kvbench.tiers.removal import Kept
 
 _AGE = re.compile(r"([0-9]+)([mhd])")
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
@@ -16,33 +16,36 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """One tier: what was removed (or would be), and ``(place, why)`` of what stays."""
+    """One tier: what was removed (or would be), ``(place, why)`` of what stays, and what of that should have gone."""
 
     tier: str
     removed: tuple[str, ...]
     kept: tuple[tuple[str, str], ...] = ()
+    stuck: tuple[str, ...] = ()
 
 
-def clean(target: str, *, dry_run: bool, older_than_s: float | None) -> Cleaned:
+def clean(target: str, *, dry_run: bool, older_than_s: float | None, any_owner: bool = False) -> Cleaned:
     """Remove what dead runs of kvbench left in a directory or below a bucket's prefix, and nothing else.
 
-    Only places with kvbench's own marker are looked at. TierError when the tier cannot be used.
+    Only places with kvbench's own marker are looked into. TierError when the tier cannot be used.
     """
+    found = _cleaned(target, dry_run, older_than_s, any_owner)
+    return Cleaned(
+        target,
+        tuple(place for place, kept in found if kept is None),
+        tuple((place, kept.why) for place, kept in found if kept is not None),
+        tuple(place for place, kept in found if kept is not None and kept.kind == "stuck"),
+    )
+
+
+def _cleaned(
+    target: str, dry_run: bool, older_than_s: float | None, any_owner: bool
+) -> Sequence[tuple[str, Kept | None]]:
     if target.startswith(bucket.SCHEME):
-        objects = bucket.clean_bucket(target, dry_run, older_than_s)
-        return Cleaned(
-            target,
-            tuple(place for place, why in objects if why is None),
-            tuple((place, why) for place, why in objects if why is not None),
-        )
-    place = Path(target).expanduser()
-    found = directory.leftovers(directory.inspect("clean", str(place)).path, older_than_s)
-    dead = [path for path, why in found if why is None]
-    for path in dead if not dry_run else ():
-        remove_marked(path)
-    stuck = [(str(path), "could not be removed: check your rights") for path in dead if not dry_run and path.exists()]
-    removed = [str(path) for path in dead if dry_run or not path.exists()]
-    return Cleaned(target, tuple(removed), (*stuck, *((str(path), why) for path, why in found if why is not None)))
+        return bucket.clean_bucket(target, dry_run, older_than_s)
+    place = directory.inspect("clean", target).path
+    found = directory.clean(place, dry_run=dry_run, older_than_s=older_than_s, any_owner=any_owner)
+    return [(str(item.path), item.kept) for item in found]
 
 
 def parse_age(text: str) -> int:
