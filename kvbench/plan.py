@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kvbench.connectors import Group, Stored
 from kvbench.layout.sized import SizedModel
 from kvbench.results import Mix, Use
+from kvbench.units import one_line
 
 MIXES: tuple[Mix, ...] = ("mixed", "read", "write")
 
@@ -54,9 +55,12 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
 def job_comments(uses: Iterable[Use]) -> str:
     """Comment lines for a job file: what each use stores, where a connector of an engine decided it."""
     lines = [
-        f"; {use.model}, TP {use.tp}, {use.kv_dtype}: {use.connector} of vLLM {use.engine_version} makes "
-        f"{use.units_per_block + use.windowed_units} x {use.io_bytes} bytes for {use.block_tokens} tokens, "
-        f"{use.parallelism_per_request} in flight for one request\n"
+        one_line(
+            f"; {use.model}, TP {use.tp}, {use.kv_dtype}: {use.connector} of vLLM {use.engine_version} makes "
+            f"{use.units_per_block + use.windowed_units} x {use.io_bytes} bytes for {use.block_tokens} tokens, "
+            f"{use.parallelism_per_request} in flight for one request"
+        )
+        + "\n"
         for use in uses
         if use.engine_version is not None
     ]
@@ -85,6 +89,12 @@ def point_id(tier: str, io_bytes: int, mix: Mix, numjobs: int, driver: str = "fi
 def lane_name(tier: str, driver: str) -> str:
     """A tier with one driver, as a file name."""
     return slug(tier) + _suffix(driver)
+
+
+def is_point_id(text: str, io_bytes: int, mix: Mix, numjobs: int, driver: str) -> bool:
+    """Whether ``text`` is what ``point_id`` makes for some tier: a file name and a job name that mean nothing else."""
+    end = point_id("", io_bytes, mix, numjobs, driver).removeprefix(slug(""))
+    return text.endswith(end) and slug(text.removesuffix(end)) == text.removesuffix(end)
 
 
 def _suffix(driver: str) -> str:

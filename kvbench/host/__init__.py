@@ -1,0 +1,1 @@
+"""The host that kvbench runs on, and this process's ends that touch it."""
