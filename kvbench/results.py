@@ -282,10 +282,11 @@ def load(run_dir: Path) -> RunResult:
         where = ".".join(str(part) for part in first["loc"])
         raise ResultFileError(f"{path} is damaged at {where}: {first['msg']}; restore it or measure again.") from None
     for number, point in enumerate(result.points):
-        if min(point.io_bytes, point.numjobs) < 1:
+        # Zero is what an imported job has that did nothing.
+        if min(point.io_bytes, point.numjobs) < 0:
             raise ResultFileError(
-                f"{path} is damaged at points.{number}: io_bytes and numjobs are whole numbers from 1; restore it or "
-                "measure again."
+                f"{path} is damaged at points.{number}: io_bytes and numjobs are never negative; restore it or measure "
+                "again."
             )
     return result
 

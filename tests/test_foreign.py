@@ -281,10 +281,19 @@ def test_the_documents_themselves_are_no_links_out(kvbench: Kvbench, begun: Path
     refused(kvbench(*command), "from outside of itself")
 
 
-@pytest.mark.parametrize(("place", "value"), [("io_bytes", 0), ("numjobs", -1), ("mix", "trim"), ("io_bytes", "big")])
+@pytest.mark.parametrize(("place", "value"), [("io_bytes", -1), ("numjobs", -1), ("mix", "trim"), ("io_bytes", "big")])
 def test_a_result_without_sizes_is_one_sentence(kvbench: Kvbench, begun: Path, place: str, value: object) -> None:
     change(begun / "result.json", f"points.0.{place}", value)
     refused(kvbench("gate", begun, "--ttft-csv", SHIPPED_CSV), "result.json is damaged at points.0")
+
+
+@pytest.mark.parametrize("place", ["io_bytes", "numjobs"])
+def test_a_result_of_a_job_that_did_nothing_is_read(kvbench: Kvbench, begun: Path, tmp_path: Path, place: str) -> None:
+    change(begun / "result.json", f"points.0.{place}", 0)
+    for command in (("gate", begun), ("report", begun, "-o", tmp_path / "page.html"), ("diff", begun, begun)):
+        ttft = () if command[0] == "diff" else ("--ttft-csv", SHIPPED_CSV)
+        outcome = kvbench(*command, *ttft)
+        assert outcome.code in (0, 1, 2, 3), outcome.err
 
 
 def as_link(place: Path, outside: Path) -> None:
