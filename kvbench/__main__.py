@@ -8,8 +8,8 @@ from __future__ import annotations
 import atexit
 import sys
 
-from kvbench import interruption
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED
+from kvbench.host import interruption
 
 
 def entrypoint() -> None:

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from kvbench import measurement
+from kvbench.border.foreign import LOCK_NAME, locked, require_own_files
 from kvbench.cli import main
 from kvbench.commands.planning import commands_of
 from kvbench.errors import KvbenchError, ResultFileError, UsageError
-from kvbench.foreign import LOCK_NAME, locked, require_own_files
-from kvbench.plan import is_point_id, job_comments, point_id
-from kvbench.results import inside
+from kvbench.record.results import inside
+from kvbench.run import measurement
+from kvbench.run.plan import is_point_id, job_comments, point_id
 from kvbench.tiers import others
 from kvbench.tiers.directory import inspect, workspace
 from tests.conftest import ROOT, FakeFio, Outcome, install_fake_fio

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.interruption import interruptible
+from kvbench.host.interruption import interruptible
 from tests.conftest import ROOT, FakeFio
 from tests.factories import SHIPPED_CSV
 

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 from kvbench.errors import UsageError
+from kvbench.record.results import write_atomically
 from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
 from kvbench.report.tables import Table, markdown
-from kvbench.results import write_atomically
 from kvbench.units import one_line
 
 # A spreadsheet takes a cell that starts like this for a formula.

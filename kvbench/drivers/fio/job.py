@@ -13,7 +13,7 @@ from pathlib import Path
 from kvbench.drivers.fio.series import log_options
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.plan import Point
+from kvbench.run.plan import Point
 from kvbench.units import is_one_line
 
 LAYOUT_JOB = "layout"
