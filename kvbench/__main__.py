@@ -1,6 +1,47 @@
-"""``python -m kvbench`` is the same program as ``kvbench``."""
+"""The door of ``kvbench`` and ``python -m kvbench``: signals and streams first, then everything that takes time.
 
-from kvbench.cli import entrypoint
+Whatever goes wrong from here on, the exit code is one that the README names, and 1 is nothing but a verdict.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+
+from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED
+from kvbench.host import interruption
+
+
+def entrypoint() -> None:
+    """Run one call of the program and end the process with its exit code."""
+    interruption.leave_at_once()
+    # What is registered first runs last, after every thread has ended.
+    atexit.register(interruption.ignore)
+    from kvbench.host import output
+
+    streams = output.take_over()
+    code = _run()
+    interruption.leave_at_once()
+    sys.exit(streams.exit_code(code))
+
+
+def _run() -> int:
+    try:
+        from kvbench.cli import main
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        print(f"kvbench: this installation does not work ({why}); install kvbench again.", file=sys.stderr)
+        return EXIT_CRASH
+    try:
+        interruption.unwind()
+        return main()
+    except KeyboardInterrupt:
+        print("kvbench: interrupted.", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BaseException as error:
+        print(f"kvbench: stopped by a {type(error).__name__}, which is no verdict; please report it.", file=sys.stderr)
+        return EXIT_CRASH
+
 
 if __name__ == "__main__":
     entrypoint()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -14,9 +13,6 @@ from kvbench import __version__
 from kvbench.commands import COMMANDS
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, KvbenchError
 
-# 128 + SIGPIPE, as a shell reports a program whose reader went away: never 1, which means "not viable".
-_EXIT_READER_GONE = 141
-
 _SYSTEM_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN})
 
 _HELP = (
@@ -25,7 +21,8 @@ _HELP = (
 )
 _EPILOG = (
     "Exit codes: 0 done; 1 not viable (gate); 2 usage or bad input; 3 a measurement failed, or --strict and a warning; "
-    "70 a bug in kvbench; 130 interrupted (what finished is saved)."
+    "70 a bug in kvbench; 74 not everything could be printed; 130 interrupted (what finished is saved); 141 the reader "
+    "of the output went away."
 )
 
 
@@ -78,9 +75,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         _say("kvbench: interrupted.")
         return EXIT_INTERRUPTED
-    except (BrokenPipeError, SystemExit):
-        # typer turns EPIPE into SystemExit(1).
-        return _EXIT_READER_GONE
     except OSError as error:
         # A full disk or a missing right is the system's answer about a place of the user's, not a bug.
         if error.filename is None and error.errno not in _SYSTEM_ERRNOS:
@@ -88,8 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _say(f"kvbench: {where}{error.strerror}; free space, check the rights or name another place.")
         return EXIT_USAGE
-    except Exception:
+    except (Exception, SystemExit):
+        # typer turns an EPIPE of any pipe into SystemExit(1); those of the standard streams do not come here.
         return _crash()
+    if code == EXIT_INTERRUPTED:
+        # typer turns a KeyboardInterrupt into this code and says nothing.
+        _say("kvbench: interrupted.")
     return code if isinstance(code, int) else EXIT_OK
 
 
@@ -99,17 +97,6 @@ def _crash() -> int:
     traceback.print_exc()
     _say(f"kvbench: this is a bug in kvbench {__version__}, not a verdict; please report it with the lines above.")
     return EXIT_CRASH
-
-
-def entrypoint() -> None:
-    """The ``kvbench`` console script."""
-    code = main()
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _EXIT_READER_GONE
-    sys.exit(code)
 
 
 def _command_of(error: typer.TyperException) -> str:

@@ -89,6 +89,11 @@ class PlainProgress:
         """Say how a point ended."""
         self._line(f"  {describe_outcome(point)}")
 
+    def disturbed(self, tier: str, other_runs: int) -> None:
+        """Say that this run and others disturb each other."""
+        who = "another kvbench is" if other_runs == 1 else f"{other_runs} other runs of kvbench are"
+        self._line(f"{tier}: {who} at work on this tier, and each run measures the others as well")
+
     def _line(self, text: str) -> None:
         note(f"[{_clock(time.monotonic() - self._started)}] {text}")
 

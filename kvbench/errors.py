@@ -8,6 +8,10 @@ EXIT_USAGE = 2
 EXIT_MEASUREMENT = 3
 EXIT_CRASH = 70
 EXIT_INTERRUPTED = 130
+# EX_IOERR of sysexits.h, whose EX_SOFTWARE is 70.
+EXIT_OUTPUT = 74
+# 128 + SIGPIPE, as a shell reports a program whose reader went away.
+EXIT_READER_GONE = 141
 
 
 class KvbenchError(Exception):

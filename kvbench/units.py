@@ -12,6 +12,8 @@ from kvbench.errors import UsageError
 _BINARY = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
 _DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 _SIZE_UNITS = {"B": 1, **_BINARY, **_DECIMAL}
+# What ends a line somewhere, drives a terminal, or cannot be written: C0, C1, line separators, lone surrogates.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SIZE_BY_LOWER = {name.lower(): factor for name, factor in _SIZE_UNITS.items()}
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -147,3 +149,13 @@ def _three(value: float) -> str:
     rounded = float(f"{value:.3g}")
     whole_digits = len(str(int(rounded))) if rounded >= 1 else 0
     return f"{rounded:.{max(0, 3 - whole_digits)}f}"
+
+
+def is_one_line(text: str) -> bool:
+    """Whether ``text`` holds nothing that ends a line or drives a terminal."""
+    return _CONTROL.search(text) is None
+
+
+def one_line(text: str) -> str:
+    """``text`` with everything that ends a line or drives a terminal as an escape."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -45,6 +45,14 @@ def neutral_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def alone_on_this_host() -> Iterator[None]:
+    """No run of kvbench beside the tests is seen by the calls of main() in this process."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("kvbench.tiers.others._SOCKETS", Path(os.devnull))
+        yield
+
+
 @pytest.fixture
 def kvbench(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run the program in this process through main(), as the console script does."""

@@ -39,6 +39,10 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         point(events=(Event(5, "no reads for 4 s"), Event(9, "up -> down"))), "events",
         {"events": 2, "first_second": 5}, point(events=()),
     ),
+    "other_runs": (
+        point(conditions=conditions(other_runs=2)), "other-runs", {"other_runs": 2},
+        point(conditions=conditions(other_runs=0)),
+    ),
     "failed_operations": (
         point(conditions=conditions(failed_ios=3)), "failed-operations", {"failed_ios": 3}, CLEAN
     ),

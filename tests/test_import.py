@@ -301,7 +301,7 @@ def test_secrets_stay_out_of_everything_that_is_written(kvbench: Run, tmp_path: 
     outcome = kvbench("import", source, "-o", tmp_path / "run", "--tp", "2", "--json")
     assert outcome.code == 0
     written = [path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file()]
-    assert len(written) == 4
+    assert len(written) == 5
     for text in (*written, outcome.out, outcome.err):
         assert "hush" not in text
 

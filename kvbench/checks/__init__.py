@@ -31,7 +31,7 @@ from kvbench.checks.caches import (
     small_data_set,
 )
 from kvbench.checks.data import hot_object, rereads, sequential, unproven_objects, unwritten
-from kvbench.checks.events import disturbed
+from kvbench.checks.events import disturbed, other_runs
 from kvbench.checks.speed import above_link, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.record.results import Caveat, PointResult
 
@@ -54,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
     saturated,
     drift,
     disturbed,
+    other_runs,
     failed_operations,
     memory_filesystem,
     buffered,

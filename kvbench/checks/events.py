@@ -17,3 +17,17 @@ def disturbed(point: PointResult) -> Caveat | None:
         "see 'What happened during the runs'; for the steady state measure again while nothing happens",
         {"events": count, "first_second": first.second},
     )
+
+
+def other_runs(point: PointResult) -> Caveat | None:
+    """Two runs on one tier share its bandwidth and its caches: both measure each other."""
+    count = point.conditions.other_runs
+    if not count:
+        return None
+    who = "another kvbench was" if count == 1 else f"{count} other runs of kvbench were"
+    return Caveat(
+        "other-runs",
+        f"{who} at work on this tier while the point was measured",
+        "measure again when nobody else does",
+        {"other_runs": count},
+    )

@@ -120,7 +120,9 @@ def fio(
         typer.Option("--yes", help="Also measure an S3 endpoint that is not loopback or private; it may cost money."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured and write nothing.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in -o (or the newest one).")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in -o (or the newest one); repeat its commands.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Run directory. [default: reports/<UTC time>-<tier>]")
     ] = None,
@@ -128,7 +130,7 @@ def fio(
 ) -> int:
     """Load, derive, plan, run, judge, write."""
     from kvbench import console
-    from kvbench.commands.planning import Request, measurement_for
+    from kvbench.commands.planning import Request, commands_of, measurement_for
     from kvbench.drivers.registry import find_programs
     from kvbench.errors import UsageError
     from kvbench.report.summary import write_summary
@@ -177,30 +179,33 @@ def fio(
     prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, allow_queued=allow_queued))
     say_notes(prefill)
     goal = parse_tokens(target_context)
-    opened = rundir.open_run(output, wanted, resume=resume, find=find_programs, labels=parse_labels(label))
-    hooks = opened.measurement.before_read, opened.measurement.read_counter, opened.measurement.watch
-    if resume and wanted is not None and (wanted.before_read, wanted.read_counter, wanted.watch) != hooks:
-        raise UsageError(
-            f"{opened.path} was started with another --before-read, --read-counter or --watch; "
-            "repeat those, or give only --resume."
-        )
-    decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
-    try:
-        with console.progress() as progress:
-            result = runner.run(
-                opened.measurement,
-                opened.result,
-                opened.path,
-                opened.programs,
-                progress,
-                decided,
-                allow_destroy=allow_destroy or (),
-                yes=yes,
-                allow_shared=allow_shared,
-            )
-    finally:
-        write_summary(opened.path)
-        console.note(f"run directory: {opened.path}")
+    with rundir.open_run(
+        output,
+        wanted,
+        resume=resume,
+        find=find_programs,
+        labels=parse_labels(label),
+        commands=commands_of(before_read, read_counter, watch),
+    ) as opened:
+        if opened.unlocked is not None:
+            console.note(opened.unlocked)
+        decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
+        try:
+            with console.progress() as progress:
+                result = runner.run(
+                    opened.measurement,
+                    opened.result,
+                    opened.path,
+                    opened.programs,
+                    progress,
+                    decided,
+                    allow_destroy=allow_destroy or (),
+                    yes=yes,
+                    allow_shared=allow_shared,
+                )
+        finally:
+            write_summary(opened.path)
+            console.note(f"run directory: {opened.path}")
     show_run(result, opened.path, as_json=json)
     return exit_code(result, strict=strict)
 

@@ -64,8 +64,9 @@ def import_(
     )
     run_dir = rundir.fresh(output, [name for name, _ in named])
     raw = {f"{name}.json": documents for name, _, (documents, _) in read}
-    result = rundir.save_imported(run_dir, raw, points, uses, parse_labels(label))
-    write_summary(run_dir)
+    with rundir.claimed(run_dir):
+        result = rundir.save_imported(run_dir, raw, points, uses, parse_labels(label))
+        write_summary(run_dir)
     console.note(f"run directory: {run_dir}")
     show_run(result, run_dir, as_json=json)
     return exit_code(result, strict=strict)

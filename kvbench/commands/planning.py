@@ -70,6 +70,7 @@ class Request:
 
 
 _PUBLISHED_JOBS = (1, 16)
+_COMMAND_OPTIONS = ("--before-read", "--read-counter", "--watch")
 
 # Two drivers are compared by visits that alternate; two of each are the fewest that have a spread.
 _FIDELITY_VISITS = 2
@@ -119,12 +120,17 @@ def measurement_for(request: Request) -> Measurement:
     _require_space(found, tiers)
     limits = parse_limits(request.limits, list(named))
     tiers = tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers)
-    command = () if request.before_read is None else parse_command(request.before_read)
-    counter = () if request.read_counter is None else parse_command(request.read_counter, "--read-counter")
-    watch = () if request.watch is None else parse_command(request.watch, "--watch")
+    commands = commands_of(request.before_read, request.read_counter, request.watch)
+    before_read, counter, watch = (commands.get(option, ()) for option in _COMMAND_OPTIONS)
     points = points_for(uses, [(plan.name, plan.driver) for plan in tiers], mixes, numjobs)
     repeats = max(request.repeats, _FIDELITY_VISITS) if request.fidelity else request.repeats
-    return Measurement(tiers, uses, points, repeats, command, counter, watch)
+    return Measurement(tiers, uses, points, repeats, before_read, counter, watch)
+
+
+def commands_of(before_read: str | None, read_counter: str | None, watch: str | None) -> dict[str, tuple[str, ...]]:
+    """The words of the user's commands by option, without those that were not given."""
+    given = zip(_COMMAND_OPTIONS, (before_read, read_counter, watch), strict=True)
+    return {option: parse_command(text, option) for option, text in given if text is not None}
 
 
 def uses_for(

@@ -1,1 +1,1 @@
-"""This host: its environment, interruptions, and which addresses are near."""
+"""The host that kvbench runs on, and this process's ends that touch it."""

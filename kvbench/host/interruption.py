@@ -1,13 +1,40 @@
-"""SIGINT, SIGTERM and SIGHUP as one exception, so that what finished can be saved."""
+"""What SIGINT, SIGTERM and SIGHUP do: leave at once, unwind, or save what finished."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from kvbench.errors import Interrupted
+from kvbench.errors import EXIT_INTERRUPTED, Interrupted
+
+
+class _Stopped(KeyboardInterrupt):
+    """A KeyboardInterrupt that Python does not take for one that nobody caught.
+
+    One that passes through ``exec`` of a text makes Python end itself with SIGINT, whoever catches it (3.11 to 3.14,
+    run_eval_code_obj).
+    """
+
+
+_Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+
+
+def leave_at_once() -> None:
+    """From now on a signal ends this process with a sentence: there is nothing to save and nothing to undo."""
+    _handle(_leave)
+
+
+def unwind() -> None:
+    """From now on the first signal is a KeyboardInterrupt, and a second one ends this process."""
+    _handle(_unwind)
+
+
+def ignore() -> None:
+    """From now on a signal does nothing: all is done, and Python is taking itself apart."""
+    _handle(signal.SIG_IGN)
 
 
 @contextmanager
@@ -22,10 +49,43 @@ def interruptible(what_next: Callable[[], str]) -> Iterator[None]:
             signal.signal(wanted, signal.SIG_IGN)
         raise Interrupted(f"stopped by {signal.Signals(number).name}; {what_next()}")
 
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handled = _signals()
     earlier = {number: signal.signal(number, interrupt) for number in handled}
     try:
         yield
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def _signals() -> tuple[signal.Signals, ...]:
+    """What asks this process to stop; who started it under nohup(1) wants it to outlive its terminal."""
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return asked[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else asked
+
+
+def _handle(handler: _Handler) -> None:
+    for number in _signals():
+        signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    with suppress(OSError):
+        os.write(2, b"kvbench: interrupted.\n")
+    os._exit(EXIT_INTERRUPTED)
+
+
+def _unwind(number: int, frame: FrameType | None) -> None:
+    leave_at_once()
+    # Python swallows or rewraps what is raised inside an import, and half a module is nothing to go on with.
+    if _is_importing(frame):
+        _leave(number, frame)
+    raise _Stopped
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

@@ -30,6 +30,12 @@ def lane_name(tier: str, driver: str) -> str:
     return slug(tier) + _suffix(driver)
 
 
+def is_point_id(text: str, io_bytes: int, mix: Mix, numjobs: int, driver: str) -> bool:
+    """Whether ``text`` is what ``point_id`` makes for some tier: a file name and a job name that mean nothing else."""
+    end = point_id("", io_bytes, mix, numjobs, driver).removeprefix(slug(""))
+    return text.endswith(end) and slug(text.removesuffix(end)) == text.removesuffix(end)
+
+
 def _suffix(driver: str) -> str:
     return "" if driver == "fio" else f"-{driver}"
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from kvbench.errors import ResultFileError
 from kvbench.record.histogram import Histogram
+from kvbench.units import one_line
 
 SCHEMA_VERSION = 1
 RESULT_NAME = "result.json"
@@ -116,6 +117,7 @@ class Conditions:
     unwritten_bytes: int | None = None
     backing_filesystem: str | None = None
     cache_drop: str | None = None
+    other_runs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,7 @@ def load(run_dir: Path) -> RunResult:
     """The run saved in ``run_dir``; ResultFileError for a missing, damaged or newer file."""
     from pydantic import TypeAdapter, ValidationError
 
-    path = run_dir / RESULT_NAME if run_dir.is_dir() else run_dir
+    path = inside(run_dir, RESULT_NAME) if run_dir.is_dir() else run_dir
     data = _read_object(path)
     version = data.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -280,11 +282,34 @@ def load(run_dir: Path) -> RunResult:
             "update kvbench to read it."
         )
     try:
-        return TypeAdapter(RunResult).validate_python(data)
+        result = TypeAdapter(RunResult).validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ResultFileError(f"{path} is damaged at {where}: {first['msg']}; restore it or measure again.") from None
+    for number, point in enumerate(result.points):
+        # Zero is what an imported job has that did nothing.
+        if min(point.io_bytes, point.numjobs) < 0:
+            raise ResultFileError(
+                f"{path} is damaged at points.{number}: io_bytes and numjobs are never negative; restore it or measure "
+                "again."
+            )
+    return result
+
+
+def inside(run_dir: Path, name: str) -> Path:
+    """The file ``name`` of a run directory; ResultFileError when the name, or a link on its way, leads out of it."""
+    path = run_dir / name
+    try:
+        if path.resolve().is_relative_to(run_dir.resolve()):
+            return path
+    except (OSError, RuntimeError, ValueError):
+        # A loop of links, a name that is too long or holds a zero byte: no file of ours either.
+        pass
+    raise ResultFileError(
+        f"{one_line(str(run_dir))} takes '{one_line(name)[:200]}' from outside of itself, which kvbench never writes; "
+        "use the directory as it was made, or a copy without links (cp -rL) if you trust it."
+    )
 
 
 def open_run(path: Path) -> tuple[Path, RunResult]:
@@ -318,24 +343,29 @@ def load_observations(path: Path) -> list[Observation]:
 
 def load_histogram(run_dir: Path, point: PointResult, direction: str) -> Histogram | None:
     """The latency histogram of one direction of a point, or None when it was not recorded or the file is gone."""
-    if point.histogram is None or not (run_dir / point.histogram).is_file():
+    if point.histogram is None or not (path := inside(run_dir, point.histogram)).is_file():
         return None
-    data = _read_object(run_dir / point.histogram)
+    data = _read_object(path)
     bins = data.get(direction)
     if not isinstance(bins, dict) or not bins:
         return None
     try:
         return Histogram.from_counts({int(ns): int(count) for ns, count in bins.items()})
     except (TypeError, ValueError):
-        raise ResultFileError(f"{run_dir / point.histogram} is damaged; measure the point again.") from None
+        raise ResultFileError(f"{path} is damaged; measure the point again.") from None
 
 
 def load_series(run_dir: Path, point: PointResult) -> list[dict[str, Any]]:
     """The one-second series of a point, as its driver wrote it; empty when none was kept."""
-    if point.series is None or not (run_dir / point.series).is_file():
+    return [] if point.series is None else read_series(inside(run_dir, point.series))
+
+
+def read_series(path: Path) -> list[dict[str, Any]]:
+    """The entries of a file with a one-second series; empty when there is none, or it is damaged."""
+    if not path.is_file():
         return []
     try:
-        found = json.loads((run_dir / point.series).read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return []
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
@@ -346,8 +376,10 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes.
-        with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        temporary.unlink(missing_ok=True)
+        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes. A new file only: never
+        # through a link that somebody laid there.
+        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

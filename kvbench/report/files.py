@@ -7,9 +7,11 @@ import io
 import json
 from pathlib import Path
 
+from kvbench.errors import UsageError
 from kvbench.record.results import write_atomically
 from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
 from kvbench.report.tables import Table, markdown
+from kvbench.units import one_line
 
 # A spreadsheet takes a cell that starts like this for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -67,6 +69,10 @@ def summary_markdown(report: Report) -> str:
 def write_views(report: Report, page: str, output: Path) -> tuple[Path, ...]:
     """Write the page, and beside it FILE.md, FILE.json and FILE-tables/ with every table as CSV and JSON."""
     tables = output.with_name(f"{output.stem}-tables")
+    if tables.is_symlink():
+        raise UsageError(
+            f"{one_line(str(tables))} is a link, and a report writes beside its page only; name another -o."
+        )
     texts = {
         output.with_suffix(".json"): _json(to_json(report)),
         output.with_suffix(".md"): summary_markdown(report),

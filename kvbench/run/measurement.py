@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
+from kvbench.drivers.registry import PROGRAMS
 from kvbench.drivers.replay.blocks import least_blocks
 from kvbench.drivers.s3.objects import least_objects
 from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
+from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import ResultFileError, UsageError
-from kvbench.record.point import Point
-from kvbench.record.results import Use, write_atomically
-from kvbench.tiers.bucket import BucketTier
+from kvbench.record.point import Point, is_point_id
+from kvbench.record.results import Use, inside, write_atomically
+from kvbench.tiers.bucket import SCHEME, BucketTier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.target import Tier
-from kvbench.units import format_bytes
+from kvbench.units import format_bytes, is_one_line, one_line
 
 MEASUREMENT_NAME = "measurement.json"
 
@@ -59,6 +60,12 @@ class Measurement:
     before_read: tuple[str, ...] = ()
     read_counter: tuple[str, ...] = ()
     watch: tuple[str, ...] = ()
+
+    @property
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The user's commands by option, without those that were not given."""
+        every = {"--before-read": self.before_read, "--read-counter": self.read_counter, "--watch": self.watch}
+        return {option: words for option, words in every.items() if words}
 
 
 def plan_tier(
@@ -166,16 +173,106 @@ def save(measurement: Measurement, run_dir: Path) -> None:
 
 
 def load(run_dir: Path) -> Measurement:
-    """The measurement that a run directory was started with; ResultFileError when it is missing or damaged."""
+    """The measurement that a run directory was started with; ResultFileError when it is missing, damaged or unsound."""
     from pydantic import TypeAdapter, ValidationError
 
-    path = run_dir / MEASUREMENT_NAME
+    path = inside(run_dir, MEASUREMENT_NAME)
     try:
-        return TypeAdapter(Measurement).validate_python(json.loads(path.read_text(encoding="utf-8")))
+        found = TypeAdapter(Measurement).validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:
         raise ResultFileError(
             f"{path} does not exist, so there is nothing to resume; start without --resume."
         ) from None
-    except (OSError, ValueError, ValidationError) as error:
-        first = str(error).splitlines()[0]
-        raise ResultFileError(f"{path} is damaged ({first}); start a new run with another -o.") from None
+    except OSError as error:
+        raise ResultFileError(f"{path} is damaged ({error.strerror}); start a new run with another -o.") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        why = f"{where}: {first['msg']}" if where else first["msg"]
+        raise ResultFileError(f"{path} is damaged ({one_line(why)[:300]}); start a new run with another -o.") from None
+    complaint = next(complaints(found), None)
+    if complaint is not None:
+        raise ResultFileError(f"{path} cannot be run: {one_line(complaint)[:300]}; start a new run with another -o.")
+    return found
+
+
+_Bounds = Mapping[str, tuple[float, float]]
+_FAR = 1 << 62
+# Wide enough for every run that could be asked for, and small enough for fio and for arithmetic in 64 bits.
+_POINT_BOUNDS: _Bounds = {"io_bytes": (1, 1 << 40), "numjobs": (1, 1 << 20)}
+_SETTING_BOUNDS: _Bounds = {
+    "files": (1, 1 << 20),
+    "file_bytes": (1, _FAR),
+    "runtime_s": (1, 30 * 86_400),
+    "rwmixread": (1, 99),
+    "precision": (1e-6, 1),
+}
+_USE_BOUNDS: _Bounds = {
+    "tp": (1, 1 << 20),
+    "io_bytes": (1, 1 << 40),
+    "block_tokens": (1, 1 << 30),
+    "units_per_block": (0, 1 << 30),
+    "parallelism_per_request": (1, 1 << 20),
+    "windowed_units": (0, 1 << 30),
+    "window_units": (0, 1 << 40),
+}
+_RUN_BOUNDS: _Bounds = {"repeats": (1, 100_000)}
+
+
+def complaints(measurement: Measurement) -> Iterator[str]:
+    """Why a measurement that somebody else wrote down cannot be run: what this kvbench would never have planned."""
+    yield from _out_of_bounds(measurement, _RUN_BOUNDS)
+    for use in measurement.uses:
+        yield from _out_of_bounds(use, _USE_BOUNDS)
+    lanes = {(plan.name, plan.driver): plan for plan in measurement.tiers}
+    if not lanes or len(lanes) < len(measurement.tiers):
+        yield "it names no tier, or one twice"
+    for plan in measurement.tiers:
+        yield from _plan_complaints(plan)
+    if len({point.id for point in measurement.points}) < len(measurement.points):
+        yield "two points have one id"
+    for point in measurement.points:
+        yield from _out_of_bounds(point, _POINT_BOUNDS)
+        if not is_point_id(point.id, point.io_bytes, point.mix, point.numjobs, point.driver):
+            yield f"no point can be called {point.id!r}"
+        elif (point.tier, point.driver) not in lanes:
+            yield f"the tier of the point {point.id} is not part of the run"
+        else:
+            yield from _size_complaints(point, lanes[point.tier, point.driver])
+
+
+def _out_of_bounds(item: object, bounds: _Bounds) -> Iterator[str]:
+    for name, (low, high) in bounds.items():
+        value = getattr(item, name)
+        if not low <= value <= high:
+            yield f"{name} is not between {low:,} and {high:,}"
+
+
+def _plan_complaints(plan: TierPlan) -> Iterator[str]:
+    yield from _out_of_bounds(plan.settings, _SETTING_BOUNDS)
+    if plan.driver not in PROGRAMS:
+        yield f"the driver {plan.driver!r} is none of {', '.join(PROGRAMS)}"
+    if not is_one_line(plan.name + plan.target) or "\0" in plan.target:
+        yield f"no tier can be {plan.name + '=' + plan.target!r}"
+    if plan.limit_bytes_per_s is not None and plan.limit_bytes_per_s < 1:
+        yield "limit_bytes_per_s is not a rate"
+    blockwise = plan.driver in _BLOCKWISE or plan.target.startswith(SCHEME)
+    if blockwise and (plan.settings.layout != "file-per-block" or plan.settings.files != 1):
+        yield f"{plan.driver} stores every block by itself"
+    if not all(1 <= size <= plan.settings.file_bytes for size in plan.settings.block_sizes):
+        yield "a block size is not between 1 and the size of the data set"
+    if plan.driver == "replay":
+        find_release(plan.settings.engine_version)
+
+
+def _size_complaints(point: Point, plan: TierPlan) -> Iterator[str]:
+    settings = plan.settings
+    known = settings.layout == "large-files" or point.io_bytes in settings.block_sizes
+    if not known or settings.blocks_of(point.io_bytes) < _least_blocks(plan, point.numjobs):
+        yield f"the data set is too small for the point {point.id}"
+
+
+def _least_blocks(plan: TierPlan, numjobs: int) -> int:
+    if plan.target.startswith(SCHEME):
+        return least_objects([numjobs])
+    return least_blocks([numjobs]) if plan.driver in _BLOCKWISE else 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from kvbench import __version__
 from kvbench.drivers import Program
@@ -16,6 +18,7 @@ from kvbench.record import results
 from kvbench.record.point import slug
 from kvbench.record.results import Observation, RunResult, Use
 from kvbench.run import measurement
+from kvbench.run.foreign import LOCK_NAME, Commands, locked, require_own_files, require_repeated
 from kvbench.run.measurement import Measurement
 
 REPORTS = Path("reports")
@@ -24,12 +27,16 @@ IMPORTED_FOLDER = "imported"
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run directory, what is to be measured in it with which programs, and what has been measured so far."""
+    """A run directory, what is to be measured in it with which programs, and what has been measured so far.
+
+    ``unlocked`` says why nothing keeps another process out of it, where that cannot be done.
+    """
 
     path: Path
     measurement: Measurement
     result: RunResult
     programs: Mapping[str, Program]
+    unlocked: str | None = None
 
 
 def fresh(output: Path | None, tiers: Sequence[str]) -> Path:
@@ -68,29 +75,49 @@ def to_resume(output: Path | None) -> Path:
 Find = Callable[[Iterable[str]], Mapping[str, Program]]
 
 
+@contextmanager
 def open_run(
-    output: Path | None, wanted: Measurement | None, *, resume: bool, find: Find, labels: Mapping[str, str]
-) -> OpenRun:
+    output: Path | None,
+    wanted: Measurement | None,
+    *,
+    resume: bool,
+    find: Find,
+    labels: Mapping[str, str],
+    commands: Commands = MappingProxyType({}),
+) -> Iterator[OpenRun]:
     """A run directory ready to be filled: a fresh one for ``wanted``, or with ``resume`` the one that was begun.
 
-    ``find`` gives the programs of the drivers by name; when one is missing nothing is created.
+    No other process gets it until the end. ``find`` gives the programs of the drivers by name; when one is missing
+    nothing is created. ``commands`` are those of this command line by option: a run is resumed with no others.
     """
     if resume:
-        return _resumed(to_resume(output), wanted, find)
+        with _resumed(to_resume(output), wanted, find, commands) as opened:
+            yield opened
+        return
     if wanted is None:
         raise UsageError("there is nothing to measure; name a tier.")
     programs = find(plan.driver for plan in wanted.tiers)
     fio = programs.get("fio")
     run_dir = fresh(output, list(dict.fromkeys(plan.name for plan in wanted.tiers)))
-    result = RunResult(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        uses=wanted.uses,
-        labels=dict(labels),
-        environment=environment.collect(fio.version if fio else None),
-    )
-    results.save(result, run_dir)
-    measurement.save(wanted, run_dir)
-    return OpenRun(run_dir, wanted, result, programs)
+    with claimed(run_dir) as unlocked:
+        result = RunResult(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            uses=wanted.uses,
+            labels=dict(labels),
+            environment=environment.collect(fio.version if fio else None),
+        )
+        results.save(result, run_dir)
+        measurement.save(wanted, run_dir)
+        yield OpenRun(run_dir, wanted, result, programs, unlocked)
+
+
+@contextmanager
+def claimed(run_dir: Path) -> Iterator[str | None]:
+    """A fresh run directory for this process alone (see ``locked``); UsageError when another was quicker."""
+    with locked(run_dir) as unlocked:
+        if {path.name for path in run_dir.iterdir()} - {LOCK_NAME}:
+            raise UsageError(f"another kvbench has just used {run_dir}; name another -o.")
+        yield unlocked
 
 
 def save_imported(
@@ -119,12 +146,16 @@ def save_imported(
     return result
 
 
-def _resumed(run_dir: Path, wanted: Measurement | None, find: Find) -> OpenRun:
+@contextmanager
+def _resumed(run_dir: Path, wanted: Measurement | None, find: Find, commands: Commands) -> Iterator[OpenRun]:
     saved = measurement.load(run_dir)
     if wanted is not None and not _same(saved, wanted):
         raise UsageError(f"{run_dir} was started with other options; repeat those, or give only -o and --resume.")
+    require_repeated(run_dir, saved.commands, commands)
+    require_own_files(run_dir)
     programs = find(plan.driver for plan in saved.tiers)
-    return OpenRun(run_dir, saved, results.load(run_dir), programs)
+    with locked(run_dir) as unlocked:
+        yield OpenRun(run_dir, saved, results.load(run_dir), programs, unlocked)
 
 
 def _same(saved: Measurement, wanted: Measurement) -> bool:

@@ -23,7 +23,7 @@ from kvbench.run.measurement import Measurement, TierPlan, writes_of
 from kvbench.run.plan import job_comments
 from kvbench.run.read_counter import read_counter
 from kvbench.run.watch import Watch
-from kvbench.tiers import target
+from kvbench.tiers import others, target
 from kvbench.tiers.held import dying
 from kvbench.tiers.limits import limit_facts, limit_of
 from kvbench.tiers.target import Tier
@@ -47,6 +47,9 @@ class Progress(Protocol):
     def measured(self, point: PointResult) -> None:
         """A point ended and is saved."""
 
+    def disturbed(self, tier: str, other_runs: int) -> None:
+        """Other runs of kvbench are at work on a tier."""
+
 
 class Silent:
     """A Progress that says nothing."""
@@ -55,6 +58,7 @@ class Silent:
     def measuring(self, number: int, total: int, point: Point) -> None: ...
     def rate(self, text: str) -> None: ...
     def measured(self, point: PointResult) -> None: ...
+    def disturbed(self, tier: str, other_runs: int) -> None: ...
 
 
 def run(
@@ -78,8 +82,11 @@ def run(
     ``allow_shared`` directories that others may rename in.
     """
     progress = progress or Silent()
-    with interruptible(lambda: "what finished is saved, continue with --resume."):
+    again = " and ".join(["--resume", *(f"the same {option}" for option in measurement.commands)])
+    with interruptible(lambda: f"what finished is saved, continue with {again}."):
         tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
+        for plan in measurement.tiers:
+            target.require_fitting(tiers[plan.name], plan.driver, on_device=plan.settings.device is not None)
         _require_consent(measurement, tiers, allow_destroy)
         target.require_nearby(tiers.values(), yes=yes)
         target.require_unshared(tiers.values(), allow_shared=allow_shared)
@@ -114,6 +121,11 @@ class _Session:
         self.watch: Watch | None = None
         self.progress, self.decided = progress, decided
         self.result = result
+        self.presences: dict[tuple[str, str], others.Presence] = {}
+
+    def _other_runs(self, lane: tuple[str, str]) -> int:
+        """How many other runs are at work on the lane's tier; this one may work on it several times."""
+        return self.presences[lane].others([presence.token for presence in self.presences.values()])
 
     def _rate(self, text: str) -> None:
         if self.watch is not None:
@@ -168,6 +180,9 @@ class _Session:
         try:
             with dying(plan.name):
                 site = Site(tier, stack.enter_context(tier.workspace(self.run_dir)), plan.settings)
+                self.presences[_lane(plan)] = stack.enter_context(others.announced(tier, site.space.token))
+                if other_runs := self._other_runs(_lane(plan)):
+                    self.progress.disturbed(plan.name, other_runs)
                 self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
                 self.drivers[plan.driver].lay_out(site, self._folder(f"{lane_name(plan.name, plan.driver)}-layout"))
         except (MeasurementError, TierError) as error:
@@ -180,14 +195,17 @@ class _Session:
     def _measure_point(self, point: Point, repeat: int, site: Site) -> None:
         earlier = self._earlier_rounds(point) if repeat > 1 else []
         rounds: list[Observation] = []
+        before = self._other_runs(_lane(point))
         try:
             while (runtime_s := next_round_s(site.settings.stop_rule, rounds, self.decided)) is not None:
                 folder = self._round_folder(point, site, len(earlier) + len(rounds) + 1)
                 rounds.append(_of_repeat(self._round(point, site, folder, runtime_s), repeat))
         except RoundInterrupted as error:
-            rounds.append(_of_repeat(error.partial, repeat))
+            rounds.append(_beside(_of_repeat(error.partial, repeat), before))
             self._keep(point, [*earlier, *rounds], interrupted=True)
             raise
+        if rounds:
+            rounds[-1] = _beside(rounds[-1], before or self._other_runs(_lane(point)))
         self._keep(point, [*earlier, *rounds])
 
     def _round(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
@@ -277,7 +295,7 @@ class _Session:
         )
 
     def _earlier_rounds(self, point: Point) -> list[Observation]:
-        path = self.run_dir / POINTS_FOLDER / point.id / ROUNDS_NAME
+        path = results.inside(self.run_dir, f"{POINTS_FOLDER}/{point.id}/{ROUNDS_NAME}")
         return results.load_observations(path) if path.exists() else []
 
     def _join_series(self, point: Point, rounds: int) -> bool:
@@ -292,7 +310,7 @@ class _Session:
             offset = len(joined)
             joined += [
                 {**entry, "second": offset + index, "round": number}
-                for index, entry in enumerate(json.loads(source.read_text()), start=1)
+                for index, entry in enumerate(results.read_series(source), start=1)
             ]
         results.write_atomically(folder / SERIES_NAME, json.dumps(joined) + "\n")
         return True
@@ -330,6 +348,11 @@ def _kind(point: Point) -> tuple[int, str, int]:
 
 def _of_repeat(item: Observation, repeat: int) -> Observation:
     return replace(item, point=replace(item.point, rounds=(Round(repeat, item.point.runtime_s or 0.0),)))
+
+
+def _beside(item: Observation, other_runs: int) -> Observation:
+    """The observation with the number of other runs that were at work on the tier meanwhile."""
+    return replace(item, point=replace(item.point, conditions=replace(item.point.conditions, other_runs=other_runs)))
 
 
 def _after(hook: HookRun, item: Observation) -> Observation:

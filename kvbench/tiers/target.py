@@ -12,6 +12,7 @@ from kvbench.tiers import block, bucket, device_tier, directory, memory, parents
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.directory import DirectoryTier, Workspace
+from kvbench.tiers.memory import MemoryTier
 from kvbench.tiers.mounts import Mount
 
 
@@ -46,6 +47,14 @@ class Tier(Protocol):
         """Where this run works; everything in it is removed at the end, also after SIGKILL."""
 
 
+# The drivers that measure each kind.
+_DRIVERS: Mapping[type, frozenset[str]] = {
+    MemoryTier: frozenset({"memory"}),
+    BucketTier: frozenset({"s3", "fio"}),
+    DeviceTier: frozenset({"fio"}),
+    DirectoryTier: frozenset({"fio", "replay"}),
+}
+
 _Claims = Callable[[str], bool]
 _Inspect = Callable[[str, str, Sequence[str]], Tier]
 
@@ -61,6 +70,15 @@ KINDS: tuple[tuple[_Claims, _Inspect], ...] = (
 def inspect(name: str, target: str, allow_destroy: Sequence[str] = ()) -> Tier:
     """``target`` as a tier; TierError with the next step when it cannot be measured."""
     return next(look for claims, look in KINDS if claims(target))(name, target, allow_destroy)
+
+
+def require_fitting(tier: Tier, driver: str, *, on_device: bool) -> None:
+    """TierError unless the driver, planned for a block device or not, measures this kind of tier."""
+    taken = next(drivers for kind, drivers in _DRIVERS.items() if isinstance(tier, kind))
+    if driver not in taken or on_device != isinstance(tier, DeviceTier):
+        raise TierError(
+            f"{tier.name} is not the kind of tier that this run was planned for; start a new run with another -o."
+        )
 
 
 def require_nearby(tiers: Iterable[Tier], *, yes: bool) -> None:

@@ -6,13 +6,15 @@ Sizes are plain byte integers: fio reads ``1MiB`` as 1,000,000 and ``1M`` as 1,0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvbench.drivers.fio.series import log_options
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.record.point import Point
+from kvbench.units import is_one_line
 
 LAYOUT_JOB = "layout"
 LAYOUT_BYTES = 1 << 20
@@ -27,7 +29,9 @@ PUBLISHED_FILE_BYTES = 225 << 20
 MAX_SHARED_FILES = 256
 
 # fio ends a value at '#' or ';' and expands '$' (fio 3.33 and 3.42), so such a path would silently be another.
-_UNSAFE_IN_PATH = "#;$\"'\\\n\r\t`"
+_UNSAFE_IN_PATH = "#;$\"'\\`"
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
 def render_points(points: Sequence[Point], place: Path | str, settings: JobSettings, *, laid_out: bool = False) -> str:
@@ -35,9 +39,9 @@ def render_points(points: Sequence[Point], place: Path | str, settings: JobSetti
 
     With ``laid_out`` the files are there, and fio must not make one that has gone: it would measure unmarked data.
     """
-    sections = [_section(point.id, _point_options(point, settings)) for point in points]
+    sections = [section(point.id, _point_options(point, settings)) for point in points]
     options = _global_options(place, settings) | ({"allow_file_create": 0} if laid_out else {})
-    return "\n".join([_section("global", options), *sections])
+    return "\n".join([section("global", options), *sections])
 
 
 def render_layout(place: Path | str, settings: JobSettings) -> str:
@@ -56,7 +60,7 @@ def render_layout(place: Path | str, settings: JobSettings) -> str:
         **_own_range(settings),
         **_WRITTEN,
     }
-    return _section(LAYOUT_JOB, options)
+    return section(LAYOUT_JOB, options)
 
 
 def layout_jobs(settings: JobSettings) -> list[str]:
@@ -87,10 +91,10 @@ def data_file_names(files: int) -> list[str]:
 def fio_path(path: Path | str) -> str:
     """``path`` as fio's ``directory`` takes it; TierError where fio's syntax cannot express it."""
     text = str(path)
-    if any(character in text for character in _UNSAFE_IN_PATH) or text != text.strip():
+    if any(character in text for character in _UNSAFE_IN_PATH) or not is_one_line(text) or text != text.strip():
         raise TierError(
-            f"fio cannot express the path {text!r} (it holds one of # ; $ ' \" \\ or a blank at its end); "
-            "bind-mount or link the directory under a plain name."
+            f"fio cannot express the path {text!r} (it holds one of # ; $ ' \" \\ `, a control character or a blank at "
+            "its end); bind-mount or link the directory under a plain name."
         )
     return text.replace(":", "\\:")
 
@@ -130,7 +134,7 @@ def _block_layout(place: Path | str, settings: JobSettings, size: int) -> str:
         **_WRITTEN,
         "stonewall": None,
     }
-    return _section(f"{LAYOUT_JOB}-{size}", options)
+    return section(f"{LAYOUT_JOB}-{size}", options)
 
 
 def _block_files(settings: JobSettings, size: int) -> dict[str, object]:
@@ -216,6 +220,9 @@ def _rw(point: Point, settings: JobSettings) -> str:
     return point.mix if sequential else f"rand{point.mix}"
 
 
-def _section(name: str, options: dict[str, object]) -> str:
+def section(name: str, options: Mapping[str, object]) -> str:
+    """One section of a job file; UsageError for a name or a value that fio would read as something else."""
+    if not _JOB_NAME.fullmatch(name) or not all(is_one_line(str(value)) for value in options.values()):
+        raise UsageError(f"the job {name!r} cannot be written into a fio job file; name tiers with letters and digits.")
     lines = [key if value is None else f"{key}={value}" for key, value in options.items()]
     return "\n".join([f"[{name}]", *lines, ""])

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from kvbench.drivers.fio.job import section
 from kvbench.drivers.fio.series import log_options
 from kvbench.drivers.s3.objects import Objects
 from kvbench.drivers.settings import JobSettings
@@ -45,8 +46,8 @@ def render(
     points: Sequence[Point], tier: BucketTier, prefix: str, settings: JobSettings, *, session_token: bool
 ) -> str:
     """The job file that measures ``points``; the keys are names of variables, which fio takes from its environment."""
-    parts = [_section("global", _global_options(tier, settings, session_token=session_token))]
-    return "\n".join([*parts, *(_section(point.id, _options(point, tier, prefix, settings)) for point in points)])
+    parts = [section("global", _global_options(tier, settings, session_token=session_token))]
+    return "\n".join([*parts, *(section(point.id, _options(point, tier, prefix, settings)) for point in points)])
 
 
 def require_expressible(tier: BucketTier, prefix: str, settings: JobSettings) -> None:
@@ -107,8 +108,3 @@ def _options(point: Point, tier: BucketTier, prefix: str, settings: JobSettings)
         "numjobs": point.numjobs,
         "stonewall": None,
     }
-
-
-def _section(name: str, options: dict[str, object]) -> str:
-    lines = [key if value is None else f"{key}={value}" for key, value in options.items()]
-    return "\n".join([f"[{name}]", *lines, ""])
