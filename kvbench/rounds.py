@@ -161,6 +161,8 @@ def _pooled_conditions(parts: Sequence[Conditions]) -> Conditions:
         failed_ios=_total([part.failed_ios for part in parts]),
         load_1m=_largest([part.load_1m for part in parts]),
         cpu_steal_percent=_largest([part.cpu_steal_percent for part in parts]),
+        cpu_stalled_percent=_largest([part.cpu_stalled_percent for part in parts]),
+        cpu_waiting=_largest([part.cpu_waiting for part in parts]),
     )
 
 

@@ -17,6 +17,7 @@ from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.interruption import interruptible
 from kvbench.measurement import Measurement, TierPlan, writes_of
 from kvbench.plan import Point, job_comments, lane_name
+from kvbench.quarters import with_quarters
 from kvbench.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
 from kvbench.rounds import Decided, next_round_s, pool
 from kvbench.tiers import target
@@ -247,7 +248,8 @@ class _Session:
             results.save_histograms(self.run_dir, f"{folder}/histogram.json", pooled.histograms)
         if self._join_series(point, len(rounds)):
             kept = replace(kept, series=f"{folder}/{SERIES_NAME}")
-            kept = replace(kept, events=events.events_of(results.load_series(self.run_dir, kept)))
+            series = results.load_series(self.run_dir, kept)
+            kept = replace(kept, events=events.events_of(series), rounds=with_quarters(kept.rounds, series))
         if self.measurement.repeats > 1 and not interrupted:
             results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
         kept = judge(kept)
