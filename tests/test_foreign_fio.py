@@ -171,6 +171,14 @@ def test_runtime_without_time_based_is_a_cap() -> None:
     assert "short-runtime" not in codes(timed(10_000, thousand, size="100%"))
 
 
+def test_the_sizes_of_a_group_of_sections_are_not_known() -> None:
+    """axboe/fio#2132: the options are the last section's; job_runtime shows two jobs where they name one."""
+    entry = job({10 * MS: 1000}, runtime_ms=10_000, size=str(1000 * BLOCK))
+    assert codes(only(without(fio_document(entry | {"job_runtime": 10_000}), "time_based"))) == []
+    two = only(without(fio_document(entry | {"job_runtime": 20_000}), "time_based"))
+    assert (two.numjobs, "short-runtime" in codes(two)) == (2, False)
+
+
 def test_what_ran_in_the_ramp_is_not_missing() -> None:
     thousand = {10 * MS: 1000}
     assert "short-runtime" not in codes(timed(10_000, thousand, size=str(1200 * BLOCK), ramp_time="2"))

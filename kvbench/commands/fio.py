@@ -169,6 +169,8 @@ def fio(
     say_notes(prefill)
     goal = parse_tokens(target_context)
     opened = rundir.open_run(output, wanted, resume=resume, find=find_programs, labels=parse_labels(label))
+    if wanted is None:
+        _say_unmounted(opened.measurement)
     hooks = opened.measurement.before_read, opened.measurement.read_counter, opened.measurement.watch
     if resume and wanted is not None and (wanted.before_read, wanted.read_counter, wanted.watch) != hooks:
         raise UsageError(

@@ -12,7 +12,7 @@ _WHOLE = 0.95
 _NEAR = 0.10
 
 
-def asked_runtime_s(job: FioJob, jobs: int) -> float | None:
+def asked_runtime_s(job: FioJob, jobs: int, hosts: int = 1) -> float | None:
     """Seconds that the job should have run, or None where it says none or was done before.
 
     fio leaves a ``time_based`` without a value out of its JSON, and without it ``runtime`` is only a cap: a job that
@@ -23,7 +23,9 @@ def asked_runtime_s(job: FioJob, jobs: int) -> float | None:
         return None
     if is_set(job.options, "time_based") or job.runtime_s >= asked * _WHOLE:
         return asked
-    return asked if _is_unfinished(job, jobs) else None
+    # A group takes its last section's options (axboe/fio#2132), so that the sizes of the others are not known.
+    one_section = unnamed_jobs(job) is not None or jobs == (number(job.options, "numjobs", 1) or 1) * hosts
+    return asked if one_section and _is_unfinished(job, jobs) else None
 
 
 def _is_unfinished(job: FioJob, jobs: int) -> bool:

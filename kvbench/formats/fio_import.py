@@ -184,7 +184,7 @@ def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: i
         iodepth_reached=False if capped else None,
         # A group of readers and writers (axboe/fio#2132) was never asked for a mix.
         rwmixread=number(options, "rwmixread", 50) if mix == "mixed" and _MIX_OF_RW.get(_rw(job)) == "mixed" else None,
-        requested_runtime_s=asked_runtime_s(job, numjobs),
+        requested_runtime_s=asked_runtime_s(job, numjobs, hosts),
         dataset_bytes=None if size is None else size * hosts,
         failed_ios=failed_ios(job),
         device_read_bytes=_delivered_bytes(job, output),
