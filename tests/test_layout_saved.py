@@ -34,6 +34,7 @@ FALCON: dict[str, Any] = {
     "model_type": "falcon_h1", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 8,
     "num_key_value_heads": 2, "attn_layer_indices": None, "mamba_n_heads": 48, "mamba_d_head": 64,
     "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_d_ssm": 3072,
+    "mamba_chunk_size": 256,
 }  # fmt: skip
 
 
@@ -123,6 +124,24 @@ def test_falcon_h1_without_head_dim_divides() -> None:
     assert (per_token(read), len(read.defaults)) == (49_152, 1)
     assert per_token(read_layout({**FALCON, "head_dim": 128})) == 24_576
     assert "not a multiple of 7" in refused({**FALCON, "num_attention_heads": 7, "num_key_value_heads": 7})
+
+
+@pytest.mark.parametrize(
+    ("config", "tp", "tokens", "block", "groups", "file"),
+    [
+        (STARCODER2, 1, 16, 491_520, 1, 491_520), (STARCODER2, 2, 16, 245_760, 1, 491_520),
+        (LONGCAT, 1, 16, 1_032_192, 1, 1_032_192), (LONGCAT, 2, 16, 1_032_192, 1, 2_064_384),
+        (LFM2, 1, 16, 196_608, 3, 196_608), (LFM2, 2, 16, 98_304, 3, 196_608),
+        (FALCON, 1, 1024, 50_331_648, 2, 50_331_648), (FALCON, 2, 1024, 25_165_824, 2, 50_331_648),
+    ],
+)  # fmt: skip
+def test_what_vllm_0_24_computed(
+    config: dict[str, Any], tp: int, tokens: int, block: int, groups: int, file: int, tmp_path: Path
+) -> None:
+    """By benchmarks/geometry_oracle.py, with prefix caching (docs/geometry-oracle.md)."""
+    found = stored(config, tmp_path, tp=tp)
+    assert (found.engine_block_tokens, found.rank_block_bytes, len(found.groups)) == (tokens, (block,), groups)
+    assert {group.padded_bytes for group in found.groups} == {file}
 
 
 # Gemma 4 as transformers 5.16 and later save it
