@@ -81,6 +81,16 @@ def test_longcat_flash_keeps_two_latents_in_a_layer(tmp_path: Path) -> None:
     assert "num_layers is missing" in refused(without(LONGCAT, "num_layers") | {"num_hidden_layers": 56})
 
 
+def test_a_pipeline_keeps_the_attentions_of_a_decoder_layer_together(tmp_path: Path) -> None:
+    """28 decoder layers over 8 stages are four of 3 and four of 4: 6 or 8 latents of 16 x 1,152 bytes."""
+    path = write_json(tmp_path / "config.json", {**LONGCAT, "dtype": "bfloat16"})
+    stages = size_model(str(path), pp=8).stages
+    assert sum(stage.layers for stage in stages) == 56
+    assert {(stage.layers, stage.rank_block_bytes) for stage in stages} == {(6, 110_592), (8, 147_456)}
+    with pytest.raises(ModelConfigError, match="PP 29 is more than the model's 28 layers"):
+        size_model(str(path), pp=29)
+
+
 def test_lfm2_is_convolutions_and_attention() -> None:
     """6 x 8 heads x 128 x 2 bytes; each of 10 convolutions keeps 2 x 2048 x 2 bytes."""
     read = read_layout(LFM2)

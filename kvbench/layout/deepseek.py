@@ -48,7 +48,8 @@ def read_longcat_flash(config: Config) -> KVLayout:
     if attentions > MOST_LAYERS:
         config.refuse(f"{layers} layers are more than any model has")
     full_only(config, attentions)
-    return uniform(attentions, query_heads(config), latent(config))
+    layout = uniform(attentions, query_heads(config), latent(config))
+    return replace(layout, per_decoder_layer=_LONGCAT_ATTENTIONS)
 
 
 def read_sparse_mla(config: Config) -> KVLayout:
