@@ -10,8 +10,8 @@ import pytest
 from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
 from kvbench.checks.speed import cpu_short, drift
 from kvbench.checks.tails import impossible_mean
-from kvbench.results import Event, PointResult, Round, Value
-from kvbench.stats import FIO_LAST_BIN_NS
+from kvbench.record.results import Event, PointResult, Round, Value
+from kvbench.record.stats import FIO_LAST_BIN_NS
 from tests.factories import GPT_OSS_BLOCK, conditions, direction, latency, mixed_point, point
 
 GIB = 1 << 30

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kvbench.checks import voiding
-from kvbench.formats.fio import parse_all
-from kvbench.formats.fio_import import imported_points
-from kvbench.results import PointResult
+from kvbench.formats.fio.importer import imported_points
+from kvbench.formats.fio.read import parse_all
+from kvbench.record.results import PointResult
 from tests.factories import fio_document, fio_job, fio_side, shared_data
 
 MS = 10**6

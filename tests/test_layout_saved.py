@@ -12,8 +12,8 @@ from kvbench.connectors import stored_layout
 from kvbench.connectors.stored import Stored
 from kvbench.errors import ModelConfigError
 from kvbench.layout import ReadConfig, read_layout
+from kvbench.layout.models import size_model
 from kvbench.layout.sizing import state_bytes, token_bytes
-from kvbench.models import size_model
 from tests.factories import shared_data, write_json
 
 STARCODER2: dict[str, Any] = {

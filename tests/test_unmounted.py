@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from kvbench import doctor, environment
 from kvbench.checks import judge
 from kvbench.errors import TierError
-from kvbench.quarters import with_quarters
-from kvbench.results import Round
+from kvbench.host import environment
+from kvbench.record.quarters import with_quarters
+from kvbench.record.results import Round
+from kvbench.run import doctor
 from kvbench.tiers import device, directory, mounts
 from kvbench.tiers.unmounted import unmounted
 from tests.conftest import FakeFio, Outcome

@@ -35,7 +35,7 @@ from kvbench.checks.data import hot_object, not_mounted, rereads, sequential, un
 from kvbench.checks.events import disturbed
 from kvbench.checks.speed import above_link, cpu_short, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.checks.tails import impossible_mean
-from kvbench.results import Caveat, PointResult
+from kvbench.record.results import Caveat, PointResult
 
 __all__ = ["CHECKS", "VOIDING", "Check", "cache_state", "judge", "voiding"]
 

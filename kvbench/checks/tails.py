@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kvbench.checks.sides import sides
-from kvbench.results import Caveat, LatencyNs, PointResult
+from kvbench.record.results import Caveat, LatencyNs, PointResult
 from kvbench.units import format_duration_ns
 
 # A percentile is the middle of one of fio's bins, up to 0.8 % off; whole microseconds in old files.
