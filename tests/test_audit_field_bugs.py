@@ -116,7 +116,7 @@ def test_d5_the_page_cache() -> None:
     cached = only(fio_document(job()) | {"disk_util": idle})
     assert codes(cached) == ["reads-not-from-device"]
     assert cached.conditions.cache_state == "cached"
-    busy = [{"name": "sda", "read_ios": 6000, "read_sectors": 1}]
+    busy = [{"name": "sda", "read_ios": 6000, "read_sectors": 6000 * 1024 * 4}]
     assert codes(only(fio_document(job()) | {"disk_util": busy})) == []
 
 

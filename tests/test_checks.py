@@ -8,13 +8,17 @@ from dataclasses import replace
 import pytest
 
 from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
+from kvbench.checks.speed import cpu_short, drift
+from kvbench.checks.tails import impossible_mean
 from kvbench.record.results import Event, PointResult, Round, Value
+from kvbench.record.stats import FIO_LAST_BIN_NS
 from tests.factories import GPT_OSS_BLOCK, conditions, direction, latency, mixed_point, point
 
 GIB = 1 << 30
 CLEAN = point()
 NO_LATENCY = direction(latency_ns=None)
 UNPROVEN = {"filesystem": "ceph", "device_read_bytes": None, "cached_fraction": None}
+SLOW_ONE = direction(latency_ns=latency(10e6, max=13_000_000_000))
 SAME_BLOCK = direction(3000, 100, 1000, latency_ns=latency(10e6))
 
 # For each check: a point that triggers it, the caveat's code, its exact values, and a near miss that stays silent.
@@ -23,8 +27,13 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         point(runtime_s=56.9), "short-runtime", {"runtime_s": 56.9, "requested_runtime_s": 60.0}, point(runtime_s=57.0)
     ),
     "long_runtime": (
-        point(runtime_s=73.1), "stalled",
-        {"runtime_s": 73.1, "requested_runtime_s": 60.0, "max_ns": 20_000_000}, point(runtime_s=73.0),
+        point(runtime_s=73.1, read=SLOW_ONE), "stalled",
+        {"runtime_s": 73.1, "requested_runtime_s": 60.0, "max_ns": 13_000_000_000},
+        point(runtime_s=73.0, read=SLOW_ONE),
+    ),
+    "clock_went_on": (
+        point(runtime_s=73.1), "clock-went-on",
+        {"runtime_s": 73.1, "requested_runtime_s": 60.0, "max_ns": 20_000_000}, point(runtime_s=73.1, read=SLOW_ONE),
     ),
     "saturated": (
         point(read=direction(latency_ns=latency(10e6, p99_9=17_112_760_320))), "saturated",
@@ -65,6 +74,10 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
     "unwritten": (
         point(conditions=conditions(unwritten_bytes=4096)), "unwritten-data",
         {"unwritten_bytes": 4096, "dataset_bytes": 64 * GIB}, point(conditions=conditions(unwritten_bytes=0)),
+    ),
+    "not_mounted": (
+        point(conditions=conditions(unmounted="/mnt/x is no mount point")), "not-mounted", {},
+        point(conditions=conditions(unmounted=None)),
     ),
     "cache_unknown": (
         point(conditions=conditions(filesystem="ceph", device_read_bytes=None, cached_fraction=None)),
@@ -119,6 +132,12 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         point(read=direction(6000, 100, latency_ns=latency(10.6e6))), "littles-law",
         {"in_flight": 1.06, "expected": 1}, point(read=direction(6000, 100, latency_ns=latency(10.5e6))),
     ),
+    "impossible_mean": (
+        # 0.5 x 10 + 0.4 x 10 + 0.05 x 10 + 0.04 x 10 + 0.009 x 10 + 0.001 x 1,000 ms, and 2 % for the bins.
+        point(read=direction(latency_ns=replace(latency(10e6, max=1_000_000_000), mean=11.3e6))), "impossible-mean",
+        {"direction": "read", "mean_ns": 11_300_000, "lowest_ns": 7_500_000, "highest_ns": 10_990_000},
+        point(read=direction(latency_ns=replace(latency(10e6, max=1_000_000_000), mean=11.2e6))),
+    ),
     "paced": (
         point(conditions=conditions(paced="rate_iops=50")), "paced", {"option": "rate_iops=50"}, CLEAN
     ),
@@ -141,6 +160,11 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
     "cpu_steal": (
         point(conditions=conditions(cpu_steal_percent=10.0)), "cpu-steal", {"cpu_steal_percent": 10.0},
         point(conditions=conditions(cpu_steal_percent=9.9)),
+    ),
+    "cpu_short": (
+        point(conditions=conditions(cpu_stalled_percent=30.0, cpu_waiting=0.4)), "cpu-short",
+        {"cpu_stalled_percent": 30.0, "cpu_waiting": 0.4},
+        point(conditions=conditions(cpu_stalled_percent=29.9, cpu_waiting=9.0)),
     ),
 }  # fmt: skip
 
@@ -170,6 +194,38 @@ def test_idle_jobs_is_the_other_half_of_littles_law() -> None:
         ("idle-jobs", {"in_flight": 0.79, "expected": 1})
     ]
     assert judge(point(read=direction(6000, 100, latency_ns=latency(8e6)))).warnings == ()
+
+
+def test_drift_within_one_round_is_drift_with_one_round_as_well() -> None:
+    """First against last quarter; between 1/1.5 and 1.5 it is a noisy machine."""
+    found = drift(point(rounds=(Round(1, 60.0, 250e6, read_quarters_bytes_per_s=(300e6, 199e6)),)))
+    assert found is not None
+    assert found.values == {"first_bytes_per_s": 300_000_000, "last_bytes_per_s": 199_000_000, "rounds": 1}
+    assert found.message.startswith("reads went from 286.1 MiB/s in the first quarter to 189.8 MiB/s in the last of")
+    assert drift(point(rounds=(Round(1, 60.0, 250e6, read_quarters_bytes_per_s=(300e6, 201e6)),))) is None
+    assert drift(point(rounds=(Round(1, 60.0, 250e6),))) is None
+
+
+def test_run_queue_delay_tells_where_there_is_no_pressure_information() -> None:
+    found = cpu_short(point(conditions=conditions(cpu_waiting=1.0)))
+    assert found is not None
+    assert "1.0 tasks waited" in found.message
+    assert cpu_short(point(conditions=conditions(cpu_waiting=0.9))) is None
+
+
+def test_a_mean_below_what_the_percentiles_allow_and_a_histogram_that_ended_early() -> None:
+    low = impossible_mean(point(read=direction(latency_ns=replace(latency(10e6), mean=7.3e6))))
+    assert low is not None
+    assert "at least 7.50 ms" in low.message
+    # Every operation took 25 s, and fio's histogram says 17.1 s.
+    end = FIO_LAST_BIN_NS
+    every = dict.fromkeys(("p50", "p90", "p95", "p99", "p99_9"), end)
+    saturated = latency(25e9, min=24 * 10**9, max=26 * 10**9, **every)
+    assert impossible_mean(point(read=direction(latency_ns=saturated))) is not None
+    # Some did: the tail is unknown, and the mean can be true.
+    some = latency(0.15e9, min=10**6, max=26 * 10**9, p50=10**7, p90=10**7, p95=10**7, p99=10**7, p99_9=end)
+    assert impossible_mean(point(read=direction(latency_ns=some))) is None
+    assert impossible_mean(point(read=direction(latency_ns=replace(latency(1e6, max=None), mean=1e9)))) is None
 
 
 def test_littles_law_adds_both_directions() -> None:

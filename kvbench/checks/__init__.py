@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kvbench.checks.asked import (
+    clock_went_on,
     completion_latency_only,
     failed_operations,
     few_samples,
@@ -30,9 +31,10 @@ from kvbench.checks.caches import (
     page_cache,
     small_data_set,
 )
-from kvbench.checks.data import hot_object, rereads, sequential, unproven_objects, unwritten
+from kvbench.checks.data import hot_object, not_mounted, rereads, sequential, unproven_objects, unwritten
 from kvbench.checks.events import disturbed, other_runs
-from kvbench.checks.speed import above_link, cpu_steal, drift, line_rate, littles_law, paced, too_fast
+from kvbench.checks.speed import above_link, cpu_short, cpu_steal, drift, line_rate, littles_law, paced, too_fast
+from kvbench.checks.tails import impossible_mean
 from kvbench.record.results import Caveat, PointResult
 
 __all__ = ["CHECKS", "VOIDING", "Check", "cache_state", "judge", "voiding"]
@@ -51,6 +53,7 @@ def judge(point: PointResult) -> PointResult:
 CHECKS: tuple[Check, ...] = (
     short_runtime,
     long_runtime,
+    clock_went_on,
     saturated,
     drift,
     disturbed,
@@ -61,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     page_cache,
     device_counters,
     unwritten,
+    not_mounted,
     cache_unknown,
     ceph_fuse,
     small_data_set,
@@ -72,6 +76,7 @@ CHECKS: tuple[Check, ...] = (
     above_link,
     too_fast,
     littles_law,
+    impossible_mean,
     paced,
     wrong_mix,
     shallow_queue,
@@ -79,6 +84,7 @@ CHECKS: tuple[Check, ...] = (
     completion_latency_only,
     no_latency,
     cpu_steal,
+    cpu_short,
 )
 
 
@@ -86,6 +92,8 @@ CHECKS: tuple[Check, ...] = (
 VOIDING = frozenset(
     {
         "littles-law",
+        "impossible-mean",
+        "clock-went-on",
         "block-size",
         "buffered",
         "page-cache",

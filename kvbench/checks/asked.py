@@ -22,7 +22,7 @@ def short_runtime(point: PointResult) -> Caveat | None:
         return None
     return Caveat(
         "short-runtime",
-        f"ran {got:.1f} s of the {asked:.0f} s asked for",
+        f"ran {got:.{1 if got >= 1 else 3}f} s of the {asked:.0f} s asked for",
         "look for an error or a signal in fio's output and measure again",
         {"runtime_s": got, "requested_runtime_s": asked},
     )
@@ -30,15 +30,37 @@ def short_runtime(point: PointResult) -> Caveat | None:
 
 def long_runtime(point: PointResult) -> Caveat | None:
     """A stalled tier makes the last operation outlast the run (a CephFS OSD paused for 10 s, fio rc 0)."""
-    asked, got = point.conditions.requested_runtime_s, point.runtime_s
-    if not asked or got is None or got <= asked * _RUNTIME_LONG + 1:
+    found = _overrun(point)
+    if found is None or clock_went_on(point) is not None:
         return None
+    asked, got = found
     return Caveat(
         "stalled",
         f"ran {got:.1f} s although {asked:.0f} s were asked for: an operation hung",
         "look at the tier's health and at the largest latency, then measure again",
         {"runtime_s": got, "requested_runtime_s": asked, "max_ns": _largest_latency(point)},
     )
+
+
+def clock_went_on(point: PointResult) -> Caveat | None:
+    """No operation hung, so the time is not the work's: a status report may count on for a group that finished."""
+    found, longest = _overrun(point), _largest_latency(point)
+    if found is None or longest is None or longest >= (found[1] - found[0]) * 1e9 / 2:
+        return None
+    asked, got = found
+    return Caveat(
+        "clock-went-on",
+        f"ran {got:.1f} s although {asked:.0f} s were asked for, and no operation took longer than "
+        f"{format_duration_ns(longest)}: the clock went on after the work was done, so the rates are too low",
+        "take the last document of a run that ended by itself, with one group for each job",
+        {"runtime_s": got, "requested_runtime_s": asked, "max_ns": longest},
+    )
+
+
+def _overrun(point: PointResult) -> tuple[float, float] | None:
+    """The time asked for and the time taken, where that is much longer."""
+    asked, got = point.conditions.requested_runtime_s, point.runtime_s
+    return None if not asked or got is None or got <= asked * _RUNTIME_LONG + 1 else (asked, got)
 
 
 def saturated(point: PointResult) -> Caveat | None:

@@ -42,6 +42,13 @@ def buffered(point: PointResult) -> Caveat | None:
     """Without O_DIRECT the page cache is measured along (D5 of the field's bug reports: 5,060 MiB/s instead of 340)."""
     if point.conditions.direct is not False:
         return None
+    if point.conditions.ioengine == "mmap":
+        return Caveat(
+            "buffered",
+            "fio's mmap engine reads and writes the page cache, whatever direct says",
+            "measure with libaio, io_uring or psync and direct=1",
+            {},
+        )
     return Caveat(
         "buffered",
         "fio ran without direct=1, so the page cache took part",

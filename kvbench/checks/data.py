@@ -24,6 +24,14 @@ def unwritten(point: PointResult) -> Caveat | None:
     )
 
 
+def not_mounted(point: PointResult) -> Caveat | None:
+    """A volume that is not mounted leaves its empty directory behind, on the root file system."""
+    said = point.conditions.unmounted
+    if said is None:
+        return None
+    return Caveat("not-mounted", said, "mount it and measure again, unless the root file system is what you mean", {})
+
+
 def unproven_objects(point: PointResult) -> Caveat | None:
     """fio's http engine takes a GET that is answered 404 for a full read without error (engines/http.c to 3.42)."""
     if point.conditions.objects_written is not False or point.read is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kvbench.checks.sides import latencies, sides
 from kvbench.record.results import Caveat, PointResult, Round
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
@@ -12,6 +14,9 @@ _LITTLE_LOW = 0.80
 _LITTLE_HIGH = 1.05
 _LITTLE_SHORTEST_S = 0.1
 _NOISY_STEAL_PERCENT = 10.0
+# A choice: an idle host is near 0 %, one whose CPUs are all taken near 100 %.
+_SHORT_OF_CPU_PERCENT = 30.0
+_WAITING_TASKS = 1.0
 # Identical rounds on a noisy virtual machine strayed by up to 1.2 (fio 3.33); a full cache shows as 2 and more.
 _DRIFT = 1.5
 # Rounding of a short run; a provisioned rate is not exceeded by more.
@@ -107,20 +112,28 @@ def littles_law(point: PointResult) -> Caveat | None:
 def drift(point: PointResult) -> Caveat | None:
     """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse."""
     for name in ("read", "write"):
-        rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
-        if len(rates) < 2:
-            continue
-        change = rates[-1] / rates[0]
-        if 1 / _DRIFT <= change <= _DRIFT:
-            continue
-        first, last = format_bandwidth(rates[0]), format_bandwidth(rates[-1])
-        return Caveat(
-            "drift",
-            f"{name}s went from {first} in the first round to {last} in the last of {len(rates)}",
-            "measure longer, or find out what changed: burst credits, a write cache that filled up, other users",
-            {"first_bytes_per_s": round(rates[0]), "last_bytes_per_s": round(rates[-1]), "rounds": len(rates)},
-        )
+        for first, last, where in _starts_and_ends(point, name):
+            if 1 / _DRIFT <= last / first <= _DRIFT:
+                continue
+            return Caveat(
+                "drift",
+                f"{name}s went from {format_bandwidth(first)} in the first {where[0]} to {format_bandwidth(last)} "
+                f"in the last {where[1]}",
+                "measure longer, or find out what changed: burst credits, a write cache that filled up, other users",
+                {"first_bytes_per_s": round(first), "last_bytes_per_s": round(last), "rounds": len(point.rounds)},
+            )
     return None
+
+
+def _starts_and_ends(point: PointResult, name: str) -> Iterator[tuple[float, float, tuple[str, str]]]:
+    """Rates at the start and at the end: of the rounds, then within each that is long enough."""
+    rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
+    if len(rates) > 1:
+        yield rates[0], rates[-1], ("round", f"of {len(rates)}")
+    for number, item in enumerate(point.rounds, start=1):
+        quarters = item.read_quarters_bytes_per_s if name == "read" else item.write_quarters_bytes_per_s
+        if quarters is not None and min(quarters) > 0:
+            yield *quarters, ("quarter", f"of round {number}")
 
 
 def paced(point: PointResult) -> Caveat | None:
@@ -149,6 +162,23 @@ def cpu_steal(point: PointResult) -> Caveat | None:
     )
 
 
+def cpu_short(point: PointResult) -> Caveat | None:
+    """A task that waits for a CPU ends late: DRAM with p50 230 us and p99 300 ms on a busy host of 2 CPUs."""
+    stalled, waiting = point.conditions.cpu_stalled_percent, point.conditions.cpu_waiting
+    is_short = stalled >= _SHORT_OF_CPU_PERCENT if stalled is not None else (waiting or 0.0) >= _WAITING_TASKS
+    if not is_short:
+        return None
+    share = None if stalled is None else f"in {stalled:.0f} % of the time some task waited for a CPU (pressure stall)"
+    queue = None if waiting is None else f"{waiting:.1f} tasks waited on average (run-queue delay)"
+    return Caveat(
+        "cpu-short",
+        f"this host was short of CPU during this point: {', '.join(text for text in (share, queue) if text)}; "
+        "tails are inflated",
+        "measure again on a quiet host, or with fewer --numjobs than it has CPUs",
+        {"cpu_stalled_percent": stalled, "cpu_waiting": waiting},
+    )
+
+
 def _fastest(point: PointResult) -> tuple[str, float] | None:
     rates = [(name, side.bytes_per_s) for name, side in sides(point)]
     return max(rates, key=lambda item: item[1], default=None)
@@ -160,7 +190,8 @@ def _in_flight(point: PointResult) -> float | None:
     parts = [
         side.iops * (latency.mean + left_out) / 1e9 for side, latency in latencies(point) if latency.mean is not None
     ]
-    return sum(parts) if parts and len(parts) == len(list(sides(point))) else None
+    beside = point.conditions.beside_in_flight or 0.0
+    return sum(parts) + beside if parts and len(parts) == len(list(sides(point))) else None
 
 
 def _round_rate(item: Round, name: str) -> float | None:

@@ -171,6 +171,8 @@ def fio(
         wanted = measurement_for(request)
     elif dry_run or not resume:
         raise UsageError("say which tier to measure: --tier DIR.")
+    if wanted is not None:
+        _say_unmounted(wanted)
     if dry_run and wanted is not None:
         _describe(wanted, as_json=json)
         return 0
@@ -189,6 +191,8 @@ def fio(
     ) as opened:
         if opened.unlocked is not None:
             console.note(opened.unlocked)
+        if wanted is None:
+            _say_unmounted(opened.measurement)
         decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
         try:
             with console.progress() as progress:
@@ -223,6 +227,19 @@ def _say_replayed(wanted: Measurement) -> None:
             f"{', '.join(replayed)}: replaying the connector's own file calls, which cost more than fio's on a network "
             "or FUSE mount (docs/replay.md); --driver fio takes fio."
         )
+
+
+def _say_unmounted(wanted: Measurement) -> None:
+    from kvbench import console
+    from kvbench.tiers.directory import DirectoryTier
+    from kvbench.tiers.target import inspect
+    from kvbench.tiers.unmounted import unmounted
+
+    for name, target in dict.fromkeys((plan.name, plan.target) for plan in wanted.tiers):
+        tier = inspect(name, target)
+        said = unmounted(tier.path) if isinstance(tier, DirectoryTier) else None
+        if said is not None:
+            console.note(f"{name}: {said}. Mount it first, unless the root file system is what you mean to measure.")
 
 
 def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:

@@ -93,6 +93,8 @@ def measurement_for(request: Request) -> Measurement:
     named = _named_tiers(request.tiers)
     sizes = [use.io_bytes for use in uses]
     found = {name: inspect(name, target, request.allow_destroy) for name, target in named.items()}
+    for tier in found.values():
+        tier.require_aligned(sizes)
     writes = any(mix != "read" for mix in mixes)
     require_consent([(tier, writes) for tier in found.values()], request.allow_destroy)
     require_nearby(found.values(), yes=request.yes)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from kvbench.host import environment
 from kvbench.record.results import Conditions
 from kvbench.tiers.device import counted_since, counters_of
+from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.mounts import DeviceCounters, backing_of
 from kvbench.tiers.target import Tier
+from kvbench.tiers.unmounted import unmounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +18,13 @@ class Before:
     """Counters read when a round starts."""
 
     cpu: environment.CpuTimes | None
+    waits: environment.CpuWaits
     device: DeviceCounters | None
 
 
 def before_round(tier: Tier) -> Before:
     """The counters of now."""
-    return Before(environment.cpu_times(), counters_of(tier.mount))
+    return Before(environment.cpu_times(), environment.cpu_waits(), counters_of(tier.mount))
 
 
 def conditions_since(before: Before, tier: Tier) -> Conditions:
@@ -29,6 +32,7 @@ def conditions_since(before: Before, tier: Tier) -> Conditions:
     mount = tier.mount
     device = counted_since(before.device, counters_of(mount), mount)
     below = backing_of(mount) if mount else None
+    waits = environment.cpu_waits()
     return Conditions(
         memory_bytes=environment.memory_bytes(),
         filesystem=mount.filesystem if mount else None,
@@ -37,4 +41,7 @@ def conditions_since(before: Before, tier: Tier) -> Conditions:
         device_written_bytes=device.written_bytes if device else None,
         load_1m=environment.load_1m(),
         cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
+        cpu_stalled_percent=environment.stalled_percent(before.waits, waits),
+        cpu_waiting=environment.waiting_tasks(before.waits, waits),
+        unmounted=unmounted(tier.path) if isinstance(tier, DirectoryTier) else None,
     )

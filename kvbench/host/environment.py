@@ -29,6 +29,15 @@ class CpuTimes:
     steal: int
 
 
+@dataclass(frozen=True, slots=True)
+class CpuWaits:
+    """How long tasks have waited for a CPU by ``at_s``: any of them, and all of them added up; None where not told."""
+
+    at_s: float
+    some_us: Mapping[str, int]
+    all_ns: int | None
+
+
 def collect(fio_version: str | None) -> dict[str, str | int | float | None]:
     """The environment of this process, for the result file; it holds no secret."""
     return {
@@ -210,6 +219,38 @@ def steal_percent(before: CpuTimes | None, after: CpuTimes | None) -> float | No
     if before is None or after is None or after.total <= before.total:
         return None
     return round(100 * (after.steal - before.steal) / (after.total - before.total), 1)
+
+
+def cpu_waits(root: Path = Path("/")) -> CpuWaits:
+    """Waiting for a CPU so far: pressure-stall information of the host and of this control group, run-queue delay."""
+    group = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup") or "", re.MULTILINE)
+    sources = (root / "proc/pressure/cpu", root / "sys/fs/cgroup" / (group[1] if group else "") / "cpu.pressure")
+    some = {str(path): int(found[1]) for path in sources if (found := _SOME.search(_text(path) or ""))}
+    # Per CPU: the eighth number is the time that tasks spent waiting to run (sched-stats.rst).
+    delays = [int(number) for number in _RUN_DELAY.findall(_text(root / "proc/schedstat") or "")]
+    return CpuWaits(time.monotonic(), some, sum(delays) if delays else None)
+
+
+_SOME = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
+_RUN_DELAY = re.compile(r"^cpu\d+(?: \d+){7} (\d+)", re.MULTILINE)
+
+
+def stalled_percent(before: CpuWaits, after: CpuWaits) -> float | None:
+    """Share of the time in which some task waited for a CPU, in percent: of the host or of this control group."""
+    seconds = after.at_s - before.at_s
+    both = before.some_us.keys() & after.some_us.keys()
+    if seconds <= 0 or not both:
+        return None
+    most_us = max(after.some_us[name] - before.some_us[name] for name in both)
+    return round(min(100.0, most_us / seconds / 1e4), 1)
+
+
+def waiting_tasks(before: CpuWaits, after: CpuWaits) -> float | None:
+    """How many tasks waited for a CPU on average, or None."""
+    seconds = after.at_s - before.at_s
+    if seconds <= 0 or before.all_ns is None or after.all_ns is None:
+        return None
+    return round((after.all_ns - before.all_ns) / seconds / 1e9, 2)
 
 
 class HostWatch:

@@ -12,7 +12,7 @@ FULL_OR_SLIDING: Mapping[str, Kind] = {"full_attention": "full", "sliding_attent
 
 
 # Far above any model; a damaged file must not make kvbench build a billion layers.
-_MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000
 # LLaMA-1 sized its feed-forward at 8/3 of the hidden size, rounded up to 256; every grouped-query Llama enlarged it.
 _FFN_ROUND = 256
 
@@ -20,7 +20,7 @@ _FFN_ROUND = 256
 def depth(config: Config) -> int:
     """Number of decoder layers."""
     layers = config.count("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    if layers > _MOST_LAYERS:
+    if layers > MOST_LAYERS:
         config.refuse(f"{layers} layers are more than any model has")
     return layers
 

@@ -92,6 +92,10 @@ class Config:
             self.used.setdefault(self._path(key), _show(self._data[key]))
         return key in self._data
 
+    def names(self) -> tuple[str, ...]:
+        """The names in this section, where they are data such as layer numbers."""
+        return tuple(map(str, self._data))
+
     def given(self, key: str) -> bool:
         """Whether the key stands in the file with a value other than null."""
         return self._data.get(key) is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvbench.layout.attention import declared_kinds, depth, full_only, query_heads, uniform
+from kvbench.layout.attention import MOST_LAYERS, declared_kinds, depth, full_only, query_heads, uniform
 from kvbench.layout.config import Config
 from kvbench.layout.kv import Kind, KVLayout, Layer
 
@@ -18,6 +18,8 @@ _SPARSE_NAMES: Mapping[str, Kind] = {"deepseek_sparse_attention": "mla", "indexe
 # Of an indexer key: 1 byte per element and one fp32 scale per 128 (vLLM 0.24.0 models/deepseek_v2.py).
 _INDEX_SCALE_GROUP = 128
 _INDEX_SCALE_BYTES = 4
+# vLLM 0.24.0 models/longcat_flash.py FlashDecoderLayer.self_attn.
+_LONGCAT_ATTENTIONS = 2
 
 
 def latent(config: Config) -> Layer:
@@ -31,6 +33,23 @@ def read_mla(config: Config) -> KVLayout:
     """Every layer keeps one latent."""
     full_only(config, depth(config))
     return uniform(depth(config), query_heads(config), latent(config))
+
+
+def read_longcat_flash(config: Config) -> KVLayout:
+    """LongCat-Flash: num_layers decoder layers of two attentions each, and a latent for each attention.
+
+    num_hidden_layers is twice num_layers to transformers 5.24.0 and the same to vLLM 0.24.0, so it only may confirm.
+    """
+    layers = config.count("num_layers")
+    attentions = _LONGCAT_ATTENTIONS * layers
+    also = config.count_or_none("num_hidden_layers")
+    if also not in (None, layers, attentions):
+        config.refuse(f"num_hidden_layers={also} is neither num_layers {layers} nor its attentions, {attentions}")
+    if attentions > MOST_LAYERS:
+        config.refuse(f"{layers} layers are more than any model has")
+    full_only(config, attentions)
+    layout = uniform(attentions, query_heads(config), latent(config))
+    return replace(layout, per_decoder_layer=_LONGCAT_ATTENTIONS)
 
 
 def read_sparse_mla(config: Config) -> KVLayout:

@@ -24,6 +24,8 @@ _LINEAR_OR_FULL: Mapping[str, Kind] = {"linear_attention": "linear", "full_atten
 _MAMBA_OR_ATTENTION: Mapping[str, Kind] = {"mamba": "linear", "attention": "full", **_LINEAR_OR_FULL}
 _NEMOTRON_BLOCKS: Mapping[str, Kind] = {"moe": "none", "mlp": "none", **_MAMBA_OR_ATTENTION}
 _NEMOTRON_LETTERS: Mapping[str, Kind] = {"*": "full", "M": "linear", "-": "none", "E": "none"}
+_CONV_OR_FULL: Mapping[str, Kind] = {"conv": "linear", "full_attention": "full"}
+_LFM2_DEFAULT, _LFM2_TAPS = "transformers 5.24.0 Lfm2Config", 3
 _NEMOTRON_HEAD_DIM = 128
 _NONE = Layer("none")
 
@@ -93,13 +95,53 @@ def _jamba_state(config: Config) -> State:
 
 
 def read_falcon_h1(config: Config) -> KVLayout:
-    """Falcon-H1: every layer holds both attention KV and a Mamba-2 state; head_dim is not hidden_size / heads."""
+    """Falcon-H1: every layer holds both attention KV and a Mamba-2 state.
+
+    An absent head_dim is hidden_size / heads to the engine (vLLM 0.24.0); the published files give another one.
+    """
     if config.naturals_or_none("attn_layer_indices") is not None:
         config.refuse("attn_layer_indices is not null, and which layers then keep both is not documented")
     queries = query_heads(config)
     parts, unknown = _mamba_n_state(config)
-    layer = replace(attention("full", kv_heads(config, queries), head_dim(config)), state=tuple(parts))
+    dim = head_dim_or_derived(config, queries)
+    layer = replace(attention("full", kv_heads(config, queries), dim), state=tuple(parts))
     return KVLayout((layer,) * depth(config), query_heads=queries, state_unknown=unknown)
+
+
+def read_lfm2(config: Config) -> KVLayout:
+    """LFM2: short convolutions, and attention where layer_types or full_attn_idxs say."""
+    queries, layers = query_heads(config), depth(config)
+    full = attention("full", kv_heads(config, queries), _lfm2_head_dim(config, queries))
+    return _hybrid(_lfm2_kinds(config, layers), queries, full, (_lfm2_state(config), None))
+
+
+def _lfm2_head_dim(config: Config, queries: int) -> int:
+    # vLLM 0.24.0 models/lfm2.py divides whatever head_dim says.
+    width, dim = config.count("hidden_size"), head_dim_or_derived(config, queries)
+    if width != dim * queries:
+        config.refuse(f"head_dim={dim} is not hidden_size {width} / {queries} attention heads, which the engine takes")
+    return dim
+
+
+def _lfm2_kinds(config: Config, layers: int) -> Sequence[Kind]:
+    listed, chosen = declared_kinds(config, layers, _CONV_OR_FULL), config.naturals_or_none("full_attn_idxs")
+    numbered: tuple[Kind, ...] | None = None
+    if chosen is not None:
+        if len(set(chosen)) != len(chosen) or any(index >= layers for index in chosen):
+            config.refuse(f"full_attn_idxs is not a list of different layers below {layers}")
+        numbered = tuple("full" if index in chosen else "linear" for index in range(layers))
+    if listed is not None and numbered not in (None, listed):
+        config.refuse("layer_types and full_attn_idxs contradict each other")
+    found = listed or numbered
+    return config.missing("layer_types") if found is None else found
+
+
+def _lfm2_state(config: Config) -> Sequence[StatePart]:
+    width = config.count_or_none("conv_dim")
+    if width is None:
+        width = config.default("conv_dim", config.count("hidden_size"), f"hidden_size, {_LFM2_DEFAULT}")
+    taps = config.count_or_none("conv_L_cache") or config.default("conv_L_cache", _LFM2_TAPS, _LFM2_DEFAULT)
+    return (StatePart("conv", width, (taps - 1) * state.MODEL_BYTES),)
 
 
 def read_zamba2(config: Config) -> KVLayout:

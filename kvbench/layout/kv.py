@@ -68,7 +68,8 @@ class KVLayout:
     ``state_unknown`` names why a recurrent state cannot be sized; ``sparse`` says that the model's MLA layers are
     sparse (they then use vLLM's fp8_ds_mla when the KV dtype is FP8); ``notes`` are facts a reader should know;
     ``scan_tokens`` is the chunk of a recurrent layer's scan, None where the config names none (no size here rests on
-    it, so layouts compare without it).
+    it, so layouts compare without it). ``per_decoder_layer`` caches belong to one decoder layer, which pipeline
+    parallelism does not split.
     """
 
     layers: tuple[Layer, ...]
@@ -78,6 +79,7 @@ class KVLayout:
     state_unknown: str | None = None
     notes: tuple[str, ...] = ()
     scan_tokens: int | None = field(default=None, compare=False)
+    per_decoder_layer: int = 1
 
     def count(self, kind: Kind) -> int:
         """How many layers are of ``kind``."""

@@ -68,8 +68,9 @@ def check_parallel(layout: KVLayout, tp: int, pp: int) -> None:
         raise ModelConfigError(
             f"{layout.query_heads} attention heads cannot be shared by TP {tp}; choose a TP that divides them."
         )
-    if pp > len(layout.layers):
-        raise ModelConfigError(f"PP {pp} is more than the model's {len(layout.layers)} layers; choose a smaller PP.")
+    layers = len(layout.layers) // layout.per_decoder_layer
+    if pp > layers:
+        raise ModelConfigError(f"PP {pp} is more than the model's {layers} layers; choose a smaller PP.")
 
 
 def check_context_parallel(layout: KVLayout, tp: int, dcp: int) -> None:
@@ -98,10 +99,16 @@ def stage_sizes(layers: int, pp: int) -> tuple[int, ...]:
     return tuple(share + (pp - 1 - rest <= stage < pp - 1) for stage in range(pp))
 
 
+def stage_caches(layout: KVLayout, pp: int) -> tuple[int, ...]:
+    """Entries of ``layout.layers`` per pipeline stage."""
+    each = layout.per_decoder_layer
+    return tuple(each * count for count in stage_sizes(len(layout.layers) // each, pp))
+
+
 def stages(layout: KVLayout, dtype: str, tp: int, pp: int, block_tokens: int) -> tuple[Stage, ...]:
     """The pipeline stages with their block sizes, in order."""
     found, first = [], 0
-    for index, count in enumerate(stage_sizes(len(layout.layers), pp)):
+    for index, count in enumerate(stage_caches(layout, pp)):
         own = layout.layers[first : first + count]
         found.append(Stage(index, count, block_tokens * sum(rank_token_bytes(layer, dtype, tp) for layer in own)))
         first += count

@@ -1,4 +1,4 @@
-"""Families where sliding_window alone decides: every layer slides, or none does (Mistral, Mixtral, Phi-3)."""
+"""Families where sliding_window alone decides: every layer slides, or none (Mistral, Mixtral, Phi-3, StarCoder2)."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def read_mixtral(config: Config) -> KVLayout:
 def read_phi3(config: Config) -> KVLayout:
     """Phi-3, Phi-3.5, Phi-4: as Mixtral."""
     return read_mixtral(config)
+
+
+def read_starcoder2(config: Config) -> KVLayout:
+    """StarCoder2: as Mixtral, but K and V are hidden_size / heads wide whatever head_dim says (vLLM 0.24.0)."""
+    queries = query_heads(config)
+    width, dim = config.count("hidden_size"), head_dim_or_derived(config, queries)
+    if width != dim * queries:
+        config.refuse(f"head_dim={dim} is not hidden_size {width} / {queries} attention heads, which the engine takes")
+    return _one_window(config, queries, kv_heads(config, queries), dim)
 
 
 def _mistral_head_dim(config: Config, queries: int) -> int:

@@ -118,6 +118,10 @@ class Conditions:
     backing_filesystem: str | None = None
     cache_drop: str | None = None
     other_runs: int | None = None
+    beside_in_flight: float | None = None
+    cpu_stalled_percent: float | None = None
+    cpu_waiting: float | None = None
+    unmounted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of the runs of fio that a point was measured with; ``repeat`` counts the visits to the point from 1."""
+    """One of the runs of fio that a point was measured with; ``repeat`` counts the visits to the point from 1.
+
+    ``..._quarters`` are the rates of its first and its last quarter, where its series is long enough to tell.
+    """
 
     repeat: int
     runtime_s: float
@@ -151,6 +158,8 @@ class Round:
     write_p99_ns: int | None = None
     read_p50_ns: int | None = None
     write_p50_ns: int | None = None
+    read_quarters_bytes_per_s: tuple[float, float] | None = None
+    write_quarters_bytes_per_s: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,8 @@ def _pooled_conditions(parts: Sequence[Conditions]) -> Conditions:
         load_1m=_largest([part.load_1m for part in parts]),
         cpu_steal_percent=_largest([part.cpu_steal_percent for part in parts]),
         other_runs=max((part.other_runs for part in parts if part.other_runs is not None), default=None),
+        cpu_stalled_percent=_largest([part.cpu_stalled_percent for part in parts]),
+        cpu_waiting=_largest([part.cpu_waiting for part in parts]),
     )
 
 

@@ -22,13 +22,8 @@ from kvbench.report.cells import (
     units_text,
     use_label,
 )
-from kvbench.report.data import (
-    UNKNOWN,
-    Cell,
-    Column,
-    Sheet,
-    Value,
-)
+from kvbench.report.data import UNKNOWN, Cell, Column, Sheet, Value
+from kvbench.report.tables import doubt_codes
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -188,7 +183,7 @@ def _measured_row(
     file, latency = point.source, side.latency_ns if side else None
     kind = f"{file}: {point.latency_source or 'unknown'} latency of {name}s"
     interval = f"{kind}, order statistics"
-    doubts = [caveat.code for caveat in point.warnings] + ([point.reason or ""] if point.status != "ok" else [])
+    doubts = doubt_codes(point, name) + ([point.reason or ""] if point.status != "ok" else [])
     return (
         name_cell(point_name(run, point.id, runs), file),
         name_cell(run.label(point.tier, runs)),

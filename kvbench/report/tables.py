@@ -64,6 +64,16 @@ def points_table(run: RunResult) -> Table:
     return Table(title, columns[1:], tuple(rows), tuple(index - 1 for index in right))
 
 
+def doubt_codes(point: PointResult, side: str) -> list[str]:
+    """What stands beside a number: the codes of its warnings, and for reads that nothing proves that no cache answered.
+
+    Not being known is no fault of a result, so that it is no warning.
+    """
+    codes = [caveat.code for caveat in point.warnings]
+    unproven = side == "read" and point.driver != "memory" and point.conditions.cache_state == "unknown"
+    return [*codes, "(cache state unknown)"] if unproven and "cache-state-unknown" not in codes else codes
+
+
 def warnings_table(run: RunResult) -> Table:
     """Every warning with its numbers and what to do, one row for each kind and point."""
     rows = [
@@ -102,7 +112,6 @@ def markdown(tables: Sequence[Table], heading: str, notes: Sequence[str] = ()) -
 
 def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
     head = (label, format_bytes(point.io_bytes), point.mix, str(point.numjobs))
-    doubts = ", ".join(caveat.code for caveat in point.warnings)
     if point.status != "ok":
         return [(*head, point.status, "-", "-", "-", "-", "-", point.reason or "")]
     rows: list[tuple[str, ...]] = []
@@ -110,7 +119,7 @@ def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
         latency = side.latency_ns or LatencyNs()
         interval = _interval(latency.p99_low, latency.p99_high)
         numbers = (format_rate(side.iops), format_mib_per_s(side.bytes_per_s), _ms(latency.p50), _ms(latency.p99))
-        rows.append((*head, name, *numbers, interval, doubts))
+        rows.append((*head, name, *numbers, interval, ", ".join(doubt_codes(point, name))))
     return rows
 
 

@@ -24,6 +24,7 @@ from kvbench.tiers import block, bucket, directory, dram, endpoint, kinds, memor
 from kvbench.tiers.block import Kernel
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.guard import TOKEN_VARIABLE
+from kvbench.tiers.unmounted import unmounted
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
 
 if TYPE_CHECKING:
@@ -131,8 +132,14 @@ def _directory(name: str, target: str) -> Diagnosis:
         tier = directory.inspect(name, target)
     except TierError as error:
         return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
-    findings = [_space(tier), *_shared(tier), *_in_workspace(tier), *_caveats(tier)]
+    findings = [*_place(tier), _space(tier), *_shared(tier), *_in_workspace(tier), *_caveats(tier)]
     return Diagnosis(name, target, kinds.describe(tier.mount), tier.facts(), tuple(findings))
+
+
+def _place(tier: DirectoryTier) -> Iterator[Finding]:
+    said = unmounted(tier.path)
+    if said is not None:
+        yield Finding("mount point", "note", said, "mount it, unless the root file system is what you mean to measure")
 
 
 def _space(tier: DirectoryTier) -> Finding:

@@ -16,6 +16,7 @@ from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host.interruption import interruptible
 from kvbench.record import events, results
 from kvbench.record.point import Point, lane_name
+from kvbench.record.quarters import with_quarters
 from kvbench.record.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
 from kvbench.record.rounds import Decided, next_round_s, pool
 from kvbench.run.before_read import run_before_read
@@ -275,7 +276,8 @@ class _Session:
             results.save_histograms(self.run_dir, f"{folder}/histogram.json", pooled.histograms)
         if self._join_series(point, len(rounds)):
             kept = replace(kept, series=f"{folder}/{SERIES_NAME}")
-            kept = replace(kept, events=events.events_of(results.load_series(self.run_dir, kept)))
+            series = results.load_series(self.run_dir, kept)
+            kept = replace(kept, events=events.events_of(series), rounds=with_quarters(kept.rounds, series))
         if self.measurement.repeats > 1 and not interrupted:
             results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
         kept = judge(kept)

@@ -90,6 +90,9 @@ class BucketTier:
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
         """No cache of this host takes part in an S3 request."""
 
+    def require_aligned(self, sizes: Sequence[int]) -> None:
+        """Objects have any size."""
+
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """A fresh prefix with its marker; needs the rights to list, write and delete, so it shows that they exist."""
         return _workspace(self, run_dir)

@@ -42,6 +42,14 @@ def counted_device(mount: Mount | None) -> str | None:
     return mount.device_numbers if below is None else below.device_numbers
 
 
+def sector_bytes(mount: Mount | None, sys: Path = _SYS) -> int | None:
+    """The logical sector of the local device that holds the mount, which O_DIRECT is held to; None where none is."""
+    numbers = counted_device(mount)
+    link = sys / "dev" / "block" / numbers if numbers else None
+    found = _number(_disk(link) / "queue" / "logical_block_size") if link is not None and link.exists() else None
+    return found if isinstance(found, int) and found > 0 else None
+
+
 def counters_of(mount: Mount | None) -> DeviceCounters | None:
     """What the device that holds the mount has read and written so far, or None where nothing counts it."""
     numbers = counted_device(mount)

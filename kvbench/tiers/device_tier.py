@@ -70,6 +70,10 @@ class DeviceTier:
 
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
         """TierError unless every I/O size is a whole number of the device's sectors, which O_DIRECT needs."""
+        self.require_aligned(sizes)
+
+    def require_aligned(self, sizes: Sequence[int]) -> None:
+        """The same: a device says its sectors."""
         sector = self.device.logical_sector_bytes
         for size in sizes:
             if size % sector:

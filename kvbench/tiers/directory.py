@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kvbench.errors import TierError, ToolError
 from kvbench.tiers import ceph
-from kvbench.tiers.device import device_facts
+from kvbench.tiers.device import device_facts, sector_bytes
 from kvbench.tiers.guard import Guard, processes_with
 from kvbench.tiers.held import Held, HeldDirectory, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
@@ -37,6 +37,9 @@ _CLIENTS = {
     "overlay": "kernel, overlay of other directories",
     "other": "kernel",
 }
+
+# File systems that refuse O_DIRECT of parts of a sector (EINVAL; seen on ext4 and XFS, sectors of 512 and 4096 bytes).
+_SECTOR_BOUND = frozenset({"ext2", "ext3", "ext4", "xfs"})
 
 DEFAULT_DATASET_BYTES = 4 << 30
 _SMALLEST_MARGIN_BYTES = 64 << 20
@@ -89,6 +92,20 @@ class DirectoryTier:
                 f"{self.path} ({kind}) refuses O_DIRECT ({os.strerror(number)}), so its page cache would be measured "
                 "instead of the tier; name a directory on a file system that supports O_DIRECT."
             )
+
+    def require_aligned(self, sizes: Sequence[int]) -> None:
+        """TierError unless every I/O size is a whole number of the sectors that this file system is known to insist on.
+
+        Others take any size, fall back to the page cache, or say only when tried: see ``require_direct_io``.
+        """
+        below = (backing_of(self.mount) or self.mount) if self.mount else None
+        sector = sector_bytes(self.mount) if below is not None and below.filesystem in _SECTOR_BOUND else None
+        for size in sizes:
+            if sector and size % sector:
+                raise TierError(
+                    f"{self.path} is on a device with sectors of {sector} bytes and refuses O_DIRECT with {size} "
+                    "bytes; choose a model, TP or block size whose unit is a multiple."
+                )
 
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """See ``workspace``; the run directory plays no part."""

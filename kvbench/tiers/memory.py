@@ -66,6 +66,9 @@ class MemoryTier:
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
         """Memory knows no alignment and no cache of the kernel."""
 
+    def require_aligned(self, sizes: Sequence[int]) -> None:
+        """Memory knows no sectors."""
+
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """A folder of the run: nothing is written elsewhere."""
         return directory.workspace(DirectoryTier(self.name, run_dir.resolve(), None, 0))

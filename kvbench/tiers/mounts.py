@@ -80,7 +80,7 @@ def backing_of(mount: Mount, mountinfo: str | None = None) -> Mount | None:
     match = re.search(r"(?:^|,)upperdir=([^,]+)", mount.options)
     if mount.kind != "overlay" or match is None:
         return None
-    upper = Path(_unescape(match[1]))
+    upper = Path(unescape(match[1]))
     if mountinfo is None and not upper.is_dir():
         return None
     found = mount_of(upper, mountinfo)
@@ -133,14 +133,15 @@ def _parse(line: str) -> Mount | None:
         return None
     options = ",".join([fields[5], *tail[2:3]])
     return Mount(
-        mount_point=_unescape(fields[4]),
+        mount_point=unescape(fields[4]),
         filesystem=tail[0],
-        source=_unescape(tail[1]),
+        source=unescape(tail[1]),
         options=_SECRET_OPTION.sub(r"\1=<removed>", options),
         device_numbers=fields[2],
     )
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """A field of mountinfo or fstab as it was before the kernel or its writer escaped it."""
     # The kernel writes blanks, tabs, newlines and backslashes as octal.
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)

@@ -43,6 +43,9 @@ class Tier(Protocol):
     def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
         """TierError unless every I/O size can be measured without this host's caches."""
 
+    def require_aligned(self, sizes: Sequence[int]) -> None:
+        """TierError for an I/O size that is known, without touching the tier, not to be a whole number of sectors."""
+
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """Where this run works; everything in it is removed at the end, also after SIGKILL."""
 

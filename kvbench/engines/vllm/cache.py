@@ -11,7 +11,7 @@ from kvbench.engines.vllm.groups import CacheGroup, block_bytes, groups_of
 from kvbench.engines.vllm.releases import Release
 from kvbench.errors import ModelConfigError
 from kvbench.layout.sized import SizedModel
-from kvbench.layout.sizing import stage_sizes
+from kvbench.layout.sizing import stage_caches
 
 # model_executor/models/registry.py _PREVIOUSLY_SUPPORTED_MODELS and _OOT_SUPPORTED_MODELS (0.24.0); T5 and RWKV have no
 # class there.
@@ -55,7 +55,7 @@ def engine_cache(sized: SizedModel, deployment: Deployment) -> EngineCache:
     groups = groups_of(caches, blocks, release, deployment.gpu_arch, hybrid_manager=deployment.hybrid_manager)
     if sized.dcp > 1 and len(groups) > 1:
         raise ModelConfigError("vLLM's decode-context parallelism needs one KV group; choose DCP 1.")
-    stages = tuple(_stages(stage_sizes(len(sized.layout.layers), sized.pp)))
+    stages = tuple(_stages(stage_caches(sized.layout, sized.pp)))
     sizes = tuple(block_bytes(groups, layers) for layers in stages)
     return EngineCache(blocks.attention_tokens * sized.dcp, blocks.mode, groups, sizes, stages)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from kvbench.formats.fio.asked import in_flight, unnamed_jobs
 from kvbench.formats.fio.options import direct_of
-from kvbench.formats.fio.read import FioJob, FioLatency, FioOutput
+from kvbench.formats.fio.read import FioBeside, FioJob, FioLatency, FioOutput
 from kvbench.record.results import Caveat, Value
 from kvbench.units import format_count, format_duration_ns
 
@@ -24,7 +25,12 @@ def notes_of(output: FioOutput, entries: Sequence[FioJob], job: FioJob) -> Itera
         yield _not_invalidated()
     if _CAPPED.search(output.preamble) and job.depth_one_percent is None:
         yield _capped()
+    if len(entries) == 1 and (jobs := unnamed_jobs(job)) is not None:
+        yield _jobs_not_named(job, jobs)
+    if job.syncs is not None and (name := _syncing(job)) is not None:
+        yield _syncs_left_out(job.syncs, name)
     yield from _not_mergeable(entries, job)
+    yield from _percentiles_missing(job)
 
 
 def _cut_off() -> Caveat:
@@ -59,6 +65,64 @@ def _capped() -> Caveat:
         "queue-depth",
         "fio notes that its synchronous engine caps the queue depth at 1",
         "use an asynchronous ioengine or more jobs",
+    )
+
+
+def _jobs_not_named(job: FioJob, jobs: int) -> Caveat:
+    depth = job.options.get("iodepth", "1")
+    busy = in_flight(job) or 0.0
+    return Caveat(
+        "jobs-not-named",
+        f"the file does not say how many jobs ran (axboe/fio#237): {busy:.1f} operations were in flight on average at "
+        f"depth {depth}, so {jobs} are taken",
+        "run fio again with numjobs in the job's own section, or with fio 3.5 or later",
+        {"numjobs": jobs, "in_flight": round(busy, 2)},
+    )
+
+
+def _syncing(job: FioJob) -> str | None:
+    return next((name for name in ("fdatasync", "fsync", "sync_file_range") if job.options.get(name, "0") != "0"), None)
+
+
+def _syncs_left_out(syncs: FioBeside, name: str) -> Caveat:
+    # axboe/fio#1477: fio times them in a section of their own.
+    return Caveat(
+        "sync-left-out",
+        f"the write latency leaves out {name}: {format_count(syncs.ios)} of them took "
+        f"{format_duration_ns(syncs.mean_ns)} each on average",
+        f"add it to what a write costs, or measure without {name}",
+        {"syncs": syncs.ios, "sync_mean_ns": round(syncs.mean_ns)},
+    )
+
+
+def _percentiles_missing(job: FioJob) -> Iterator[Caveat]:
+    """Percentiles that a decision needs and fio was not asked for, or gave wrong."""
+    for name in ("read", "write"):
+        latency = _latency(job, name)
+        if latency is None:
+            continue
+        if latency.dropped:
+            percent, why = latency.dropped[0]
+            yield Caveat(
+                "percentile-dropped",
+                f"of the {name} latencies {why}: it is left out, the others agree with each other",
+                "see where the file was changed, or measure again with --output-format=json+",
+                {"direction": name, "percent": percent},
+            )
+        missing = [f"p{percent:g}" for percent in (50.0, 99.0) if _is_missing(latency, percent)]
+        if missing:
+            yield Caveat(
+                "percentiles-missing",
+                f"fio's percentile_list leaves out {' and '.join(missing)} of the {name}s, and there is no histogram",
+                "run fio without percentile_list, or with --output-format=json+",
+                {"direction": name},
+            )
+
+
+def _is_missing(latency: FioLatency, percent: float) -> bool:
+    gone = {wrong for wrong, _ in latency.dropped}
+    return (
+        bool(latency.percentiles_ns) and latency.histogram is None and percent not in {*latency.percentiles_ns, *gone}
     )
 
 

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kvbench.checks import judge
+from kvbench.formats.fio.asked import asked_runtime_s, beside_in_flight, counted_jobs, unnamed_jobs
 from kvbench.formats.fio.caveats import notes_of
+from kvbench.formats.fio.disks import DirectReads, delivered_share, direct_reads
 from kvbench.formats.fio.merge import merged
 from kvbench.formats.fio.options import (
     access_of,
+    block_size_text,
     dataset_bytes,
     direct_of,
     duration_s,
+    in_flight_at_start,
     io_bytes_of,
-    is_set,
     number,
     paced_by,
     reads_were_written,
@@ -80,9 +83,11 @@ def imported_points(
 def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total: FioJob | None) -> Observation:
     job = merged(jobs, total)
     mix = mix_of(job)
-    io_bytes, contradiction = _io_bytes(job)
-    status, reason = _status(job, output)
     hosts = tuple(dict.fromkeys(entry.host for entry in jobs if entry.host is not None))
+    numjobs = unnamed_jobs(job) if len(jobs) == 1 else None
+    numjobs = numjobs or counted_jobs(job, len(jobs), max(1, len(hosts)))
+    io_bytes, contradiction = _io_bytes(job, numjobs)
+    status, reason = _status(job, output)
     point = PointResult(
         id="",
         job=job.name,
@@ -91,7 +96,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         driver="fio",
         io_bytes=io_bytes,
         mix=mix,
-        numjobs=_numjobs(job, jobs, max(1, len(hosts))),
+        numjobs=numjobs,
         clients=tuple(f"client {number}" for number in range(1, len(hosts) + 1)),
         runtime_s=job.runtime_s,
         latency_source=latency_source_of(job),
@@ -99,7 +104,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         reason=reason,
         read=direction_of(job.read),
         write=direction_of(job.write),
-        conditions=_conditions(job, mix, output, max(1, len(hosts)), origin),
+        conditions=_conditions(job, mix, output, max(1, len(hosts)), numjobs, origin),
     )
     judged = judge(point)
     own = [] if status == "failed" else [item for item in (contradiction, *notes_of(output, jobs, job)) if item]
@@ -143,41 +148,34 @@ def _status(job: FioJob, output: FioOutput) -> tuple[Status, str | None]:
     return "ok", None
 
 
-def _numjobs(job: FioJob, entries: Sequence[FioJob], hosts: int) -> int:
-    """Jobs in flight: as asked for, as listed, or as their summed runtime shows (several sections in one group)."""
-    together = round(job.job_runtime_s / job.runtime_s) if job.job_runtime_s and job.runtime_s else 0
-    return max((number(job.options, "numjobs", 1) or 1) * hosts, len(entries), together)
-
-
-def _io_bytes(job: FioJob) -> tuple[int, Caveat | None]:
+def _io_bytes(job: FioJob, jobs: int) -> tuple[int, Caveat | None]:
     """Bytes per operation as done; the option only confirms them, since it can be another job's (axboe/fio#2132)."""
-    sides = [side for side in (job.read, job.write) if side is not None]
-    ios, done = sum(side.ios for side in sides), sum(side.bytes for side in sides)
-    asked = io_bytes_of(job.options)
+    sides = {name: side for name, side in (("read", job.read), ("write", job.write)) if side is not None}
+    ios, done = sum(side.ios for side in sides.values()), sum(side.bytes for side in sides.values())
+    asked = io_bytes_of(job.options, *sides) if len(sides) == 1 else io_bytes_of(job.options)
     if ios == 0:
         return asked or 0, None
-    varied = next((f"{name}={job.options[name]}" for name in ("bssplit", "bsrange") if name in job.options), None)
     spare = failed_ios(job) + max(1, ios // 1000)
-    if varied is None and asked is not None and abs(asked * ios - done) <= asked * spare:
+    before = in_flight_at_start(job.options, jobs)
+    if asked is not None and -asked * spare <= done - asked * ios <= asked * (spare + before):
         return asked, None
-    measured = round(done / ios)
-    text = job.options.get("bs", job.options.get("blocksize"))
-    if varied is None and text is None:
+    measured, text = round(done / ios), block_size_text(job.options)
+    if text is None:
         return measured, None
     return measured, Caveat(
         "block-size",
-        f"the job says {varied or f'bs={text}'} and moved {measured:,} bytes per operation on average",
+        f"the job says {text} and moved {measured:,} bytes per operation on average",
         "the entry mixes block sizes; run fio with one group per block size",
         {"bs": asked, "bytes_per_operation": measured},
     )
 
 
-def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, origin: _Source) -> Conditions:
+def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: int, origin: _Source) -> Conditions:
     options, limit = job.options, origin.limit
     # Without options (fio before 2.3, some client results) a default would be a guess.
     depth = (number(options, "iodepth", 1) or None) if job.options_known else None
     capped = depth is not None and depth > 1 and job.depth_one_percent is not None and job.depth_one_percent > 99.9
-    jobs = number(options, "numjobs", 1) or 1
+    jobs = number(options, "numjobs", 0) or unnamed_jobs(job) or 1
     size = dataset_bytes(options, jobs) if job.options_known else None
     return Conditions(
         ioengine=options.get("ioengine", "psync" if job.options_known else None),
@@ -186,18 +184,34 @@ def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, origin: _S
         iodepth_reached=False if capped else None,
         # A group of readers and writers (axboe/fio#2132) was never asked for a mix.
         rwmixread=number(options, "rwmixread", 50) if mix == "mixed" and _MIX_OF_RW.get(_rw(job)) == "mixed" else None,
-        requested_runtime_s=duration_s(options.get("runtime")) if is_set(options, "time_based") else None,
+        requested_runtime_s=asked_runtime_s(job, numjobs, hosts),
         dataset_bytes=None if size is None else size * hosts,
         failed_ios=failed_ios(job),
-        device_read_bytes=0 if output.disk_reads is False and job.read is not None else None,
+        device_read_bytes=_delivered_bytes(job, output),
         submission_ns=submission_ns_of(job),
         access=access_of(options) if job.options_known else None,
         paced=paced_by(options),
+        beside_in_flight=beside_in_flight(job),
         objects_written=None if job.read is None else reads_were_written(options, _writers(origin.outputs)),
         limit_bytes_per_s=None if limit is None else limit.bytes_per_s,
         limit_source=None if limit is None else limit.source,
         limit_asked=limit is not None and limit.asked,
     )
+
+
+def _delivered_bytes(job: FioJob, output: FioOutput) -> int | None:
+    """The most that the devices can have delivered to this job's reads, where that is short of them; else None."""
+    if job.read is None or not _direct_reads(job):
+        return None
+    share = delivered_share(output.disks, [found for one in output.jobs for found in _direct_reads(one)])
+    return None if share is None else round(share * job.read.bytes)
+
+
+def _direct_reads(job: FioJob) -> list[DirectReads]:
+    if job.read is None or not job.options_known:
+        return []
+    found = direct_reads(job.options, job.read.ios, job.read.bytes, job.read.runtime_s)
+    return [] if found is None else [found]
 
 
 def _writers(outputs: Sequence[FioOutput]) -> list[tuple[dict[str, str], int]]:

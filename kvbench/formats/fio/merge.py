@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvbench.formats.fio.read import FioDirection, FioJob, FioLatency
+from kvbench.formats.fio.read import FioBeside, FioDirection, FioJob, FioLatency
 from kvbench.record.histogram import merge
 
 
@@ -21,7 +21,15 @@ def merged(entries: Sequence[FioJob], total: FioJob | None = None) -> FioJob:
         job_runtime_s=_sum([entry.job_runtime_s for entry in entries]),
         read=_direction([entry.read for entry in entries], total.read if total else None),
         write=_direction([entry.write for entry in entries], total.write if total else None),
+        trims=_beside([entry.trims for entry in entries]),
+        syncs=_beside([entry.syncs for entry in entries]),
     )
+
+
+def _beside(parts: Sequence[FioBeside | None]) -> FioBeside | None:
+    present = [part for part in parts if part is not None]
+    ios = sum(part.ios for part in present)
+    return FioBeside(ios, sum(part.ios * part.mean_ns for part in present) / ios) if ios else None
 
 
 def _direction(sides: Sequence[FioDirection | None], total: FioDirection | None) -> FioDirection | None:
@@ -55,6 +63,7 @@ def _latency(parts: Sequence[FioLatency | None], total: FioLatency | None) -> Fi
         histogram=merge(histograms) if complete else None,
         percentiles_ns=total.percentiles_ns if total is not None and not complete else {},
         submission_ns=_mean([(part.submission_ns, part.samples) for part in present]),
+        dropped=tuple(one for part in present for one in part.dropped),
     )
 
 

@@ -8,10 +8,12 @@ Units by version (fio's stat.c): ``io_bytes`` is KiB before 2.21 and bytes since
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
 
 from kvbench.formats.fio.schema import Latency, Side
-from kvbench.record.histogram import Histogram
+from kvbench.record.histogram import Histogram, nearest_rank
 from kvbench.record.results import LatencySource
 from kvbench.record.stats import FIO_LAST_BIN_NS
 
@@ -29,7 +31,8 @@ _DEFAULT_BITS = 6
 class FioLatency:
     """Latency of one direction as fio gave it: ``histogram`` with json+, else only fio's own ``percentiles_ns``.
 
-    ``submission_ns`` is the mean time that completion latency leaves out; None when fio did not say.
+    ``submission_ns`` is the mean time that completion latency leaves out; None when fio did not say. ``dropped`` holds
+    percentiles that the rest contradicts, with the reason.
     """
 
     source: LatencySource
@@ -40,6 +43,7 @@ class FioLatency:
     histogram: Histogram | None
     percentiles_ns: dict[float, int]
     submission_ns: float | None = None
+    dropped: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,32 +203,66 @@ def _bucket_value(index: int, bits: int = _DEFAULT_BITS) -> int:
 
 
 def _checked(latency: FioLatency) -> FioLatency:
-    known = latency.percentiles_ns
-    if list(known.values()) != sorted(known.values()):
-        raise Contradiction("the latency percentiles do not rise")
+    """The latency without a percentile that alone contradicts the rest; Contradiction when more than that does."""
     low, mean, high = latency.min_ns, latency.mean_ns, latency.max_ns
     if mean is not None and (
         (low is not None and mean < low * _ALMOST) or (high is not None and mean * _ALMOST > high)
     ):
-        raise Contradiction("the mean latency lies outside its minimum and maximum")
-    _require_within(latency)
-    if latency.histogram is not None:
-        _require_same_samples(latency, latency.histogram)
-    return latency
+        raise Contradiction(
+            f"the mean latency of {mean:,.0f} ns lies outside the smallest and the largest ({low:,} to {high:,} ns)"
+        )
+    if latency.histogram is not None and latency.histogram.samples != latency.samples:
+        counted = latency.histogram.samples
+        raise Contradiction(f"the histogram holds {counted:,} operations and fio counted {latency.samples:,}")
+    wrong = {
+        percent: why for percent, value in latency.percentiles_ns.items() if (why := _wrong(latency, percent, value))
+    }
+    wrong = wrong or _not_rising(latency.percentiles_ns)
+    if len(wrong) > 1:
+        raise Contradiction("; ".join(list(wrong.values())[:2]))
+    kept = {percent: value for percent, value in latency.percentiles_ns.items() if percent not in wrong}
+    return replace(latency, percentiles_ns=kept, dropped=tuple(wrong.items()))
 
 
-def _require_within(latency: FioLatency) -> None:
+def _wrong(latency: FioLatency, percent: float, value: int) -> str | None:
+    """Why one percentile cannot be true, or None."""
     # A percentile is the middle of a bin, up to 0.8 % off (axboe/fio#1984); the last bin holds everything slower.
-    for percent, value in latency.percentiles_ns.items():
-        above = latency.max_ns is not None and value > latency.max_ns * (1 + _TOLERANCE) + 1000
-        below = latency.min_ns is not None and value < latency.min_ns * (1 - _TOLERANCE) - 1000
-        if above or (below and value < FIO_LAST_BIN_NS * (1 - _TOLERANCE)):
-            raise Contradiction(f"p{percent:g} lies outside the smallest and the largest latency")
+    above = latency.max_ns is not None and value > latency.max_ns * (1 + _TOLERANCE) + 1000
+    below = latency.min_ns is not None and value < latency.min_ns * (1 - _TOLERANCE) - 1000
+    if above or (below and value < FIO_LAST_BIN_NS * (1 - _TOLERANCE)):
+        limits = f"{_shown(latency.min_ns)} to {_shown(latency.max_ns)}"
+        return f"p{percent:g} of {value:,} ns lies outside the smallest and the largest latency ({limits})"
+    if latency.histogram is None:
+        return None
+    counted = _counted(latency.histogram, percent)
+    if any(abs(one - value) <= value * _TOLERANCE + 1000 for one in counted):
+        return None
+    return f"p{percent:g} of {value:,} ns is not that of the histogram, {counted[0]:,} ns"
 
 
-def _require_same_samples(latency: FioLatency, histogram: Histogram) -> None:
-    if histogram.samples != latency.samples:
-        raise Contradiction(f"the histogram holds {histogram.samples:,} operations and fio counted {latency.samples:,}")
-    for percent, value in latency.percentiles_ns.items():
-        if abs(histogram.percentile(percent) - value) > value * _TOLERANCE + 1000:
-            raise Contradiction(f"p{percent:g} is not that of the histogram")
+def _counted(histogram: Histogram, percent: float) -> list[int]:
+    """The percentile as the histogram has it, and as fio's floating point may: 99.9 % of 2,000 is above 1,998 there."""
+    rank = nearest_rank(histogram.samples, percent)
+    exact = Fraction(str(percent)) * histogram.samples / 100 == rank
+    return [histogram.at_rank(one) for one in ((rank, min(rank + 1, histogram.samples)) if exact else (rank,))]
+
+
+def _not_rising(known: dict[float, int]) -> dict[float, str]:
+    """The percentiles without any one of which the others would rise, or what falls when no one alone is to blame."""
+    values = list(known.items())
+    falls = [(before, after) for before, after in pairwise(values) if after[1] < before[1]]
+    if not falls:
+        return {}
+    why = {percent: f"p{percent:g} of {value:,} ns does not rise with the others" for percent, value in values}
+    alone = [at for at in range(len(values)) if _rises([value for _, value in values[:at] + values[at + 1 :]])]
+    # Of two neighbours in the wrong order either may be the wrong one.
+    blamed = [values[at][0] for at in alone] or [percent for percent, _ in falls[0]]
+    return {percent: why[percent] for percent in blamed}
+
+
+def _rises(values: list[int]) -> bool:
+    return values == sorted(values)
+
+
+def _shown(latency_ns: int | None) -> str:
+    return "?" if latency_ns is None else f"{latency_ns:,} ns"

@@ -13,10 +13,21 @@ _TIME = re.compile(r"(\d+)(us|ms|s|m|h|d|)", re.IGNORECASE)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-# Engines without a page cache on this host: object stores, raw protocols, and the null engine.
-_NO_PAGE_CACHE = frozenset(
-    {"http", "null", "rados", "rbd", "nbd", "net", "rdma", "libcufile", "nfs", "io_uring_cmd", "sg"}
-)
+# Engines that go through the kernel's files, whose page cache direct=1 bypasses (fio 3.42, engines/). Every other one
+# has none on this host, or cannot be known: object stores and remote file systems in user space (rados, rbd, http, nfs,
+# gfapi, dfs, ime_*, libhdfs, libiscsi, nbd), raw commands and user-space drivers (sg, io_uring_cmd, libzbc, libblkio,
+# xnvme, spdk), memory and GPUs (dev-dax, libpmem, pmemblk, rdma, libcufile), null, and plug-ins (external:).
+_PAGE_CACHE = frozenset(
+    {
+        "sync", "psync", "vsync", "pvsync", "pvsync2", "libaio", "io_uring", "posixaio", "mmap", "splice",
+        "solarisaio", "windowsaio", "guasi", "syslet-rw", "e4defrag", "falloc", "ftruncate",
+    }
+)  # fmt: skip
+# Memory mappings are the page cache, whatever ``direct`` says (engines/mmap.c).
+MAPPED = "mmap"
+_DEFAULT_BYTES = "4096"
+# Which of ``bs=read,write,trim`` a direction takes.
+_PLACE = {"read": 0, "write": 1}
 # Options that keep operations from following each other at once.
 _PACING = ("rate", "rate_iops", "rate_min", "rate_iops_min", "thinktime", "latency_target", "flow")
 # What the name of an object of the http engine is made of, besides its offset.
@@ -60,20 +71,54 @@ def kb_base(options: Mapping[str, str]) -> int:
     return 1000 if options.get("kb_base") in ("1000", "1k") else 1024
 
 
-def io_bytes_of(options: Mapping[str, str]) -> int | None:
-    """Bytes per operation that the job asked for (fio's default is 4096), or None when it is not one size."""
-    text = options.get("bs", options.get("blocksize"))
-    if text is None:
-        return None
-    # bs=4k,4k,4k is one size for reads, writes and trims.
-    sizes = {size_bytes(part, kb_base(options)) for part in text.split(",")}
+def io_bytes_of(options: Mapping[str, str], side: str | None = None) -> int | None:
+    """Bytes per operation that the job asked for, of one direction or of all, or None when it is not one size."""
+    sizes = {_one_size(options, name) for name in ((side,) if side else ("read", "write"))}
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def _one_size(options: Mapping[str, str], side: str) -> int | None:
+    base = kb_base(options)
+    if split := options.get("bssplit"):
+        # bssplit=4k/50:8k/50,2m/100 is for reads, then for writes and trims.
+        sizes = {size_bytes(part.partition("/")[0], base) for part in _of_side(split, side).split(":")}
+    elif between := options.get("bsrange", options.get("blocksize_range")):
+        sizes = {size_bytes(part, base) for part in re.split("[-:]", _of_side(between, side))}
+    else:
+        text = options.get("bs", options.get("blocksize"))
+        if text is None:
+            return None
+        # bs_is_seq_rand makes it the size of sequential and of random operations instead.
+        parts = text.split(",") if is_set(options, "bs_is_seq_rand") else [_of_side(text, side)]
+        sizes = {size_bytes(part, base) for part in parts}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _of_side(text: str, side: str) -> str:
+    """The part of ``read,write,trim`` for one direction: empty is fio's default, one left out repeats the last one."""
+    parts = text.split(",")
+    return parts[min(_PLACE[side], len(parts) - 1)].strip() or _DEFAULT_BYTES
+
+
+def block_size_text(options: Mapping[str, str]) -> str | None:
+    """How the job spelled its block size, as ``name=value``, or None when it did not."""
+    names = ("bssplit", "bsrange", "blocksize_range", "bs", "blocksize")
+    return next((f"{name}={options[name]}" for name in names if name in options), None)
+
+
+def in_flight_at_start(options: Mapping[str, str], jobs: int) -> int:
+    """Operations of the ramp that can end in the run: fio 3.33 counts their bytes and latencies, not the operations."""
+    has_ramp = bool(duration_s(options.get("ramp_time")))
+    return jobs * (number(options, "iodepth", 1) or 1) if has_ramp else 0
 
 
 def direct_of(options: Mapping[str, str]) -> bool | None:
     """Whether the page cache was bypassed; None for engines that have none. ``buffered`` is the opposite spelling."""
-    if options.get("ioengine") in _NO_PAGE_CACHE:
+    engine = options.get("ioengine", "psync")
+    if engine not in _PAGE_CACHE:
         return None
+    if engine == MAPPED:
+        return False
     if "buffered" in options:
         return not is_set(options, "buffered")
     return is_set(options, "direct")
@@ -105,7 +150,7 @@ def dataset_bytes(options: Mapping[str, str], jobs: int) -> int | None:
     ``size`` is of each job. Jobs share it under one ``filename`` or a ``filename_format`` without ``$jobnum``, unless
     ``offset_increment`` moves each along (axboe/fio#1693, #2002).
     """
-    size = _size_of_job(options)
+    size = size_of_job(options)
     if size is None:
         return None
     pattern = options.get("filename_format", "$jobname.$jobnum.$filenum")
@@ -126,19 +171,20 @@ def reads_were_written(options: Mapping[str, str], writers: Iterable[tuple[Mappi
     if options.get("ioengine") != "http":
         return None
     jobs = number(options, "numjobs", 1) or 1
-    total, block = dataset_bytes(options, jobs), io_bytes_of(options)
+    total, block = dataset_bytes(options, jobs), io_bytes_of(options, "read")
     objects = -(-total // block) if total and block else None
     return any(
         objects is not None
         and operations >= objects
         and all(options.get(name) == other.get(name) for name in _OBJECT_NAME)
         and (number(other, "numjobs", 1) or 1) >= jobs
-        and (_size_of_job(other) or 0) >= (_size_of_job(options) or 0)
+        and (size_of_job(other) or 0) >= (size_of_job(options) or 0)
         for other, operations in writers
     )
 
 
-def _size_of_job(options: Mapping[str, str]) -> int | None:
+def size_of_job(options: Mapping[str, str]) -> int | None:
+    """Distinct bytes of one job, or None when they are not plain (a share of a device, none at all)."""
     base = kb_base(options)
     if "size" in options:
         return size_bytes(options["size"], base)

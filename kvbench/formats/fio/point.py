@@ -73,6 +73,8 @@ def failure_of(job: FioJob, preamble: Sequence[str] = ()) -> str | None:
         return job.problem
     if job.unified:
         return "fio ran with unified_rw_reporting, which hides reads behind writes; run it without"
+    if job.read is None and job.write is None and job.trims is not None:
+        return f"fio only trimmed ({job.trims.ios:,} trims), which moves no data; run it with a mix of reads or writes"
     if job.read is None and job.write is None:
         said = next((line for line in preamble if line.startswith("fio:")), "")
         return f"fio did no I/O{f': {said}' if said else ''}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,9 +16,11 @@ from pydantic import ValidationError
 from kvbench.errors import InputFileError
 from kvbench.formats.fio import text as fio_text
 from kvbench.formats.fio.numbers import Contradiction, FioDirection, FioLatency, direction, version_of
-from kvbench.formats.fio.schema import Document, Entry, Side
+from kvbench.formats.fio.runs import runs_of
+from kvbench.formats.fio.schema import Beside, Disk, Document, Entry, Side
 
 __all__ = [
+    "FioBeside",
     "FioDirection",
     "FioJob",
     "FioLatency",
@@ -42,12 +43,21 @@ ALL_CLIENTS = "All clients"
 
 
 @dataclass(frozen=True, slots=True)
+class FioBeside:
+    """Operations beside reads and writes: how many, and how long each took on average."""
+
+    ios: int
+    mean_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class FioJob:
     """One entry of fio's ``jobs``: its name, merged options (secrets removed), error and both directions.
 
     ``host`` is the server that ran it in client mode. ``options_known`` is False where the version does not write them
     (before 2.3, and some client results), so that no default may be assumed. ``problem`` says why the numbers cannot be
-    used; ``mixed`` holds reads and writes together with unified_rw_reporting.
+    used; ``mixed`` holds reads and writes together with unified_rw_reporting. ``trims`` and ``syncs`` are what it did
+    besides.
     """
 
     name: str
@@ -64,6 +74,8 @@ class FioJob:
     job_runtime_s: float | None = None
     problem: str | None = None
     mixed: FioDirection | None = None
+    trims: FioBeside | None = None
+    syncs: FioBeside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +83,7 @@ class FioOutput:
     """One fio run: version, jobs and the foreign text before the JSON.
 
     ``interrupted`` says that a signal ended it early, ``cut_off`` that a later document of the same file is incomplete,
-    ``earlier_runs`` how many other runs of the same jobs the file holds. ``disk_reads`` is what ``disk_util`` counted:
-    whether any device was read, None when fio did not say.
+    ``earlier_runs`` how many other runs of the same jobs the file holds. ``disks`` is its ``disk_util``.
     """
 
     version: str
@@ -82,7 +93,7 @@ class FioOutput:
     cut_off: bool = False
     total: FioJob | None = None
     earlier_runs: int = 0
-    disk_reads: bool | None = None
+    disks: tuple[Disk, ...] = ()
 
 
 def parse(text: str, name: str) -> FioOutput:
@@ -99,17 +110,17 @@ def parse_all(text: str, name: str) -> tuple[FioOutput, ...]:
     found = fio_text.find(text)
     if not found.documents:
         raise InputFileError(f"{name} holds no complete fio JSON; {fio_text.why_none(text)}")
-    runs = _runs(found.documents)
+    runs = runs_of(found.documents)
     interrupted = bool(_TERMINATED.search(text))
     return tuple(
-        _output(_validated(run[-1], name), name, found, interrupted, _restarts(run), last=run is runs[-1])
+        _output(_validated(run.document, name), name, found, interrupted, run.earlier, last=run is runs[-1])
         for run in runs
     )
 
 
 def documents(text: str) -> list[dict[str, Any]]:
     """The last document of every run in ``text``: what ``parse_all`` reads."""
-    return [run[-1] for run in _runs(fio_text.find(text).documents)]
+    return [run.document for run in runs_of(fio_text.find(text).documents)]
 
 
 def redact(options: Mapping[str, Any]) -> dict[str, str]:
@@ -128,40 +139,6 @@ def redact_json(value: Any) -> Any:
 
 def _without_login(text: str) -> str:
     return _IN_URI.sub("://<removed>@", text)
-
-
-def _runs(found: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The documents sorted by run: a later document of one run names at least the jobs of the earlier one."""
-    runs: list[list[dict[str, Any]]] = []
-    for document in found:
-        names = _job_names(document)
-        same = next((run for run in runs if _job_names(run[-1]) <= names), None)
-        if same is None:
-            runs.append([document])
-        else:
-            same.append(document)
-    return runs
-
-
-def _job_names(document: dict[str, Any]) -> frozenset[str]:
-    return frozenset(str(entry.get("jobname")) for entry in _entries(document))
-
-
-def _entries(document: dict[str, Any]) -> list[dict[str, Any]]:
-    entries = document.get("jobs") or document.get("client_stats") or []
-    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-
-
-def _restarts(run: Sequence[dict[str, Any]]) -> int:
-    """How many runs end before the last one: with --status-interval the counts only grow."""
-    counts = [_moved(document) for document in run]
-    return sum(1 for before, after in pairwise(counts) if after < before)
-
-
-def _moved(document: dict[str, Any]) -> float:
-    sides = (entry.get(name) for entry in _entries(document) for name in ("read", "write", "mixed"))
-    counts = (side.get("io_bytes") for side in sides if isinstance(side, dict))
-    return sum(count for count in counts if isinstance(count, int | float))
 
 
 def _validated(document: dict[str, Any], name: str) -> Document:
@@ -202,13 +179,8 @@ def _output(
         cut_off=found.cut_off and last,
         total=sums[0] if sums and parts else None,
         earlier_runs=restarts,
-        disk_reads=_disk_reads(document),
+        disks=tuple(document.disk_util),
     )
-
-
-def _disk_reads(document: Document) -> bool | None:
-    counted = [disk for disk in document.disk_util if disk.read_ios is not None]
-    return any(disk.read_ios or disk.read_sectors for disk in counted) if counted else None
 
 
 def _job(entry: Entry, sections: Sequence[dict[str, Any]], version: tuple[int, int] | None) -> FioJob:
@@ -239,7 +211,16 @@ def _job(entry: Entry, sections: Sequence[dict[str, Any]], version: tuple[int, i
         job_runtime_s=None if entry.job_runtime is None else entry.job_runtime / 1000,
         problem=problem,
         mixed=sides["mixed"],
+        trims=_beside(entry.trim),
+        syncs=_beside(entry.sync),
     )
+
+
+def _beside(found: Beside | None) -> FioBeside | None:
+    """What fio counted of these operations; it counts no total of syncs, only their latencies (fio 3.33)."""
+    latency = (found.lat_ns or found.clat_ns) if found is not None else None
+    ios = max(found.total_ios or 0 if found else 0, (latency.samples or 0) if latency else 0)
+    return FioBeside(ios, (latency.mean or 0.0) if latency else 0.0) if ios else None
 
 
 def _named_sides(entry: Entry) -> Iterable[tuple[str, Side | None]]:

@@ -92,6 +92,14 @@ class Side(Foreign):
     slat: Latency | None = None
 
 
+class Beside(Foreign):
+    """Operations that move no data of the job: ``sync`` (fio 3.2 and later) and ``trim``."""
+
+    total_ios: Count = None
+    lat_ns: Latency | None = None
+    clat_ns: Latency | None = None
+
+
 class Entry(Foreign):
     """One entry of ``jobs`` or ``client_stats``."""
 
@@ -106,6 +114,8 @@ class Entry(Foreign):
     read: Side | None = None
     write: Side | None = None
     mixed: Side | None = None
+    trim: Beside | None = None
+    sync: Beside | None = None
 
 
 class Disk(Foreign):
@@ -113,7 +123,11 @@ class Disk(Foreign):
 
     name: str = ""
     read_ios: Count = None
+    read_merges: Count = None
     read_sectors: Count = None
+    write_ios: Count = None
+    in_queue: Count = None
+    aggr_read_ios: Count = None
 
 
 class Document(Foreign):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from kvbench.formats.fio.nested import documents_within
 
 # fio prints numbers with %f, so C's spellings of "not a number" may stand where JSON has none.
 _C_NOT_A_NUMBER = re.compile(r"(?<=[:\[,])(\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 _BEGINS = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)
+_FOLLOWS = re.compile(r"\s*[\[{]")
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -36,21 +40,15 @@ def decode(content: bytes) -> str:
 
 
 def find(text: str) -> Found:
-    """Every complete fio document of ``text``; a list of documents, as scripts re-save them, counts as well."""
+    """Every complete fio document of ``text``, also inside a list or the JSON of another tool."""
     text = _C_NOT_A_NUMBER.sub(r"\1null", text.lstrip("\ufeff"))
     documents: list[dict[str, Any]] = []
     foreign: list[str] = []
     position = 0
-    for match in _BEGINS.finditer(text):
-        if match.start() < position:
-            continue
-        decoded = _decoded(text, match.end() - 1)
-        if decoded is None:
-            continue
-        value, end = decoded
-        held = [item for item in (value if isinstance(value, list) else [value]) if _is_fio(item)]
+    for value, start, end in _values(text):
+        held = documents_within(value, _values_in)
         if held:
-            foreign.append(text[position : match.start()])
+            foreign.append(text[position:start])
             documents += held
             position = end
     return Found(tuple(documents), "".join(foreign).strip(), '"fio version"' in text[position:])
@@ -73,5 +71,17 @@ def _decoded(text: str, start: int) -> tuple[Any, int] | None:
         return None
 
 
-def _is_fio(value: Any) -> bool:
-    return isinstance(value, dict) and "fio version" in value
+def _values(text: str) -> Iterator[tuple[Any, int, int]]:
+    """The JSON objects and lists that begin a line or follow another at once, each with where it begins and ends."""
+    position = 0
+    for match in _BEGINS.finditer(text):
+        start: int | None = match.end() - 1
+        while start is not None and start >= position and (decoded := _decoded(text, start)) is not None:
+            value, position = decoded
+            yield value, start, position
+            following = _FOLLOWS.match(text, position)
+            start = following.end() - 1 if following else None
+
+
+def _values_in(text: str) -> list[Any]:
+    return [value for value, _, _ in _values(text)]
