@@ -13,6 +13,7 @@ import typer
 from kvbench import __version__
 from kvbench.commands import COMMANDS
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, KvbenchError
+from kvbench.escaping import escaped, sentence
 
 # 128 + SIGPIPE, as a shell reports a program whose reader went away: never 1, which means "not viable".
 _EXIT_READER_GONE = 141
@@ -96,7 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _crash() -> int:
     import traceback
 
-    traceback.print_exc()
+    for line in traceback.format_exc().splitlines():
+        print(escaped(line), file=sys.stderr)
     _say(f"kvbench: this is a bug in kvbench {__version__}, not a verdict; please report it with the lines above.")
     return EXIT_CRASH
 
@@ -118,4 +120,4 @@ def _command_of(error: typer.TyperException) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(sentence(text), file=sys.stderr)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench import bounded
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.replay.blocks import least_blocks
 from kvbench.drivers.s3.objects import least_objects
@@ -171,7 +171,9 @@ def load(run_dir: Path) -> Measurement:
 
     path = run_dir / MEASUREMENT_NAME
     try:
-        return TypeAdapter(Measurement).validate_python(json.loads(path.read_text(encoding="utf-8")))
+        return TypeAdapter(Measurement).validate_python(
+            bounded.json_of(bounded.read_bytes(path, regular=True), "refuse")
+        )
     except FileNotFoundError:
         raise ResultFileError(
             f"{path} does not exist, so there is nothing to resume; start without --resume."

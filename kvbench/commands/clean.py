@@ -42,9 +42,9 @@ def clean(
         return EXIT_OK
     for item in found:
         for place in item.removed:
-            console.print_text(f"{'would remove' if dry_run else 'removed'} {place}")
+            console.print_line(f"{'would remove' if dry_run else 'removed'} {place}")
         for place, why in item.kept:
-            console.print_text(f"kept {place}: {why}")
+            console.print_line(f"kept {place}: {why}")
         if not item.removed and not item.kept:
-            console.print_text(f"{item.tier}: kvbench left nothing here")
+            console.print_line(f"{item.tier}: kvbench left nothing here")
     return EXIT_OK

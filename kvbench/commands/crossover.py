@@ -77,6 +77,7 @@ def crossover(
     from kvbench.commands.options import parse_counts
     from kvbench.errors import UsageError
     from kvbench.report import decisions as tables
+    from kvbench.report.ours import MARKDOWN_HEADING, require_ours
     from kvbench.report.tables import markdown as as_markdown
     from kvbench.whatif import parse_what_ifs
 
@@ -103,7 +104,8 @@ def crossover(
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
     shown = tables.all_tables(decided)
     if markdown is not None:
-        results.write_atomically(markdown, as_markdown(shown, "Restore or recompute"))
+        require_ours(markdown, f"# {MARKDOWN_HEADING}")
+        results.write_atomically(markdown, as_markdown(shown, MARKDOWN_HEADING))
     if json:
         console.print_json(_with_samples(decision.to_json(decided), prefill))
         return
@@ -125,7 +127,7 @@ def _print(decided: Decisions) -> None:
     for table in tables.all_tables(decided):
         console.print_table(table.title, table.columns, table.rows, right=table.right)
     for line in tables.footnotes(decided):
-        typer.echo(line)
+        console.print_line(line)
 
 
 def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
@@ -140,4 +142,4 @@ def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
         return
     table = tables.published_table(tails, curve)
     console.print_table(table.title, table.columns, table.rows, right=table.right)
-    typer.echo(tables.PUBLISHED_NOTE)
+    console.print_line(tables.PUBLISHED_NOTE)

@@ -262,7 +262,7 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         count = sum(1 for point in wanted.points if (point.tier, point.driver) == lane)
         seconds += count * plan.settings.runtime_s * wanted.repeats
         does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[plan.settings.device]
-        typer.echo(
+        console.print_line(
             f"{plan.name}: would {does.format(format_bytes(plan.settings.dataset_bytes))} {plan.target} "
             f"and measure {count} points of {plan.settings.runtime_s} s"
         )
@@ -276,5 +276,7 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         right=(2, 4),
     )
     for name in guarded:
-        typer.echo(f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money")
-    typer.echo(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")
+        console.print_line(
+            f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money"
+        )
+    console.print_line(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")

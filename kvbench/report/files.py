@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
+from kvbench.report.ours import require_own_page
 from kvbench.report.tables import Table, markdown
 from kvbench.results import write_atomically
 
@@ -65,7 +66,10 @@ def summary_markdown(report: Report) -> str:
 
 
 def write_views(report: Report, page: str, output: Path) -> tuple[Path, ...]:
-    """Write the page, and beside it FILE.md, FILE.json and FILE-tables/ with every table as CSV and JSON."""
+    """Write the page, and beside it FILE.md, FILE.json and FILE-tables/ with every table as CSV and JSON.
+
+    UsageError, before anything is written, when one of these files exists and is somebody else's.
+    """
     tables = output.with_name(f"{output.stem}-tables")
     texts = {
         output.with_suffix(".json"): _json(to_json(report)),
@@ -74,6 +78,8 @@ def write_views(report: Report, page: str, output: Path) -> tuple[Path, ...]:
         **{tables / f"{sheet.key}.json": _json(sheet_json(sheet)) for sheet in report.sheets},
         output: page,
     }
+    data = output.with_suffix(".json")
+    require_own_page(output, data, [path for path in texts if path not in (output, data)])
     for path, text in texts.items():
         write_atomically(path, text)
     return tuple(texts)

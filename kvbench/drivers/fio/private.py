@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from kvbench.drivers.fio.http_job import KEY_ID, SECRET, TOKEN
 from kvbench.drivers.fio.run import Finished
 from kvbench.errors import MeasurementError, TierError
-from kvbench.formats import fio as fio_format
 from kvbench.formats import fio_text
+from kvbench.redaction import redacted_json
 
 # The engine copies "AWS4" and the key into 128 bytes and cuts what is longer (engines/http.c).
 _LONGEST_SECRET = 120
@@ -68,8 +68,7 @@ EXAMPLE = Keys("EXAMPLE", "EXAMPLE", "EXAMPLE")
 def cleaned(finished: Finished, keys: Keys) -> Finished:
     """``finished`` with every option removed that holds a key; MeasurementError when a key is left in it."""
     found = fio_text.find(finished.output)
-    documents = fio_format.documents(finished.output)
     text = finished.output
-    if documents:
-        text = found.preamble + "\n" + json.dumps(fio_format.redact_json(documents[-1]), indent=1) + "\n"
+    if found.documents:
+        text = found.preamble + "\n" + json.dumps(redacted_json(found.documents[-1]), indent=1) + "\n"
     return replace(finished, output=keys.require_absent(text), errors=keys.require_absent(finished.errors))

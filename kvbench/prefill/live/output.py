@@ -13,6 +13,7 @@ from typing import Any
 
 from kvbench import environment
 from kvbench.errors import UsageError
+from kvbench.escaping import escaped
 from kvbench.prefill.live import judge
 from kvbench.prefill.live.contact import Contact
 from kvbench.prefill.live.endpoint import Endpoint
@@ -129,8 +130,8 @@ def table(results: Sequence[judge.LengthResult], data: dict[str, Any], concurren
     server = " ".join(filter(None, (data["server"]["name"], data["server"]["version"])))
     load = "" if concurrency == 1 else f", under load: {concurrency} requests at a time"
     lines = [
-        f"# model: {data['model']}",
-        f"# source: kvbench prefill, {data['api']} at {data['url']} ({server}), {data['created']}{load}",
+        escaped(f"# model: {data['model']}"),
+        escaped(f"# source: kvbench prefill, {data['api']} at {data['url']} ({server}), {data['created']}{load}"),
         _row(_COLUMNS),
         *(_row(_cells(item)) for item in usable),
     ]
