@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def print_json(data: object) -> None:
     """Write one JSON object to stdout; NaN and infinity are a bug of ours and raise."""
-    import json
+    from kvbench.results import json_text
 
-    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json_text(data, indent=2))
 
 
 def note(text: str) -> None:

@@ -48,6 +48,8 @@ def redacted_json(value: Any) -> Any:
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, dict):
+        if _is_counts(value):
+            return value
         changed = {key: new for key, item in value.items() if (new := _redacted_item(key, item)) is not item}
         return {**value, **changed} if changed else value
     if isinstance(value, list):
@@ -68,9 +70,13 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_KEY.search(name) is not None
 
 
+def _is_counts(value: dict[Any, Any]) -> bool:
+    """Whether these are the bins of a histogram, which are most of a result: numbers under names of digits."""
+    return set(map(type, value.values())) == {int} and "".join(map(str, value)).isdecimal()
+
+
 def _redacted_item(key: Any, item: Any) -> Any:
-    # The bins of a histogram are keys by the million; none that begins with a digit is a name.
-    if type(key) is str and not key[:1].isdigit() and _is_secret_key(key):
+    if _is_secret_key(str(key)):
         return REMOVED
     return item if type(item) in (int, float) else redacted_json(item)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
@@ -44,6 +44,7 @@ _LONGEST_SERIES_S = 1_000_000
 # Of the keys that lead to a fault, so much is repeated.
 _LONGEST_STEP = 40
 _LARGEST = 1 << 63
+_READ_BY_PEOPLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,16 @@ class RunResult:
 
 def save(result: RunResult, run_dir: Path) -> None:
     """Write RUN_DIR/result.json atomically: a reader, or a killed run, sees the old file or the new one."""
-    write_atomically(run_dir / RESULT_NAME, json.dumps(to_json(result), indent=1, allow_nan=False) + "\n")
+    write_atomically(run_dir / RESULT_NAME, json_text(to_json(result), indent=1))
+
+
+def json_text(data: object, indent: int) -> str:
+    """JSON data as a text with an end of line; ValueError for NaN and infinity, which would be a bug of ours.
+
+    Indented as far as people read it: Python takes ten times as long for that.
+    """
+    text = json.dumps(data, allow_nan=False)
+    return (text if len(text) > _READ_BY_PEOPLE else json.dumps(data, indent=indent)) + "\n"
 
 
 def to_json(result: RunResult) -> dict[str, Any]:
@@ -352,24 +362,26 @@ def _counted(ns: int, count: Any) -> int:
     return count
 
 
-class Way(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class Way:
     """What one direction did in one second."""
 
-    bytes_per_s: Measure
-    iops: Measure
-    mean_latency_ns: Measure
-    bins: dict[str, Natural]
+    bytes_per_s: Measure = 0
+    iops: Measure = 0
+    mean_latency_ns: Measure | None = None
+    bins: dict[str, Natural] = field(default_factory=dict)
 
 
-class Second(TypedDict):
-    """One second of a series; drivers may keep more."""
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One second of a series, as far as anything reads it; drivers may keep more."""
 
     second: Annotated[int, Ge(1), Le(_LONGEST_SERIES_S)]
-    round: NotRequired[Natural]
-    read: NotRequired[Way]
-    write: NotRequired[Way]
-    host: NotRequired[dict[str, float | None]]
-    events: NotRequired[list[str]]
+    round: Natural = 1
+    read: Way = Way()
+    write: Way = Way()
+    host: dict[str, float | None] = field(default_factory=dict)
+    events: tuple[str, ...] = ()
 
 
 def load_series(run_dir: Path, point: PointResult) -> list[dict[str, Any]]:
@@ -380,19 +392,20 @@ def load_series(run_dir: Path, point: PointResult) -> list[dict[str, Any]]:
     if point.series is None or not (run_dir / point.series).is_file():
         return []
     try:
-        found = bounded.json_of(bounded.read_bytes(run_dir / point.series), "refuse")
+        content = bounded.read_bytes(run_dir / point.series)
+        found = bounded.json_of(content, "refuse")
     except (OSError, ValueError):
         return []
-    if not _is_series(found):
+    if not _is_series(content):
         raise ResultFileError(f"{run_dir / point.series} is damaged; measure the point again, or remove that file.")
     return list(found)
 
 
-def _is_series(found: Any) -> bool:
+def _is_series(content: bytes) -> bool:
     from pydantic import ValidationError
 
     try:
-        _series_adapter().validate_python(found, strict=True)
+        _series_adapter().validate_json(content, strict=True)
     except ValidationError:
         return False
     return True

@@ -41,10 +41,11 @@ def _bins(value: Any) -> dict[str, int]:
     """Counts by bin; a bin that is no whole number is refused."""
     if not isinstance(value, dict):
         raise ValueError("something else stands where a histogram should")
-    for count in value.values():
-        if type(count) is not int or not 0 <= count < _LARGEST:
-            _number(count)
-            raise ValueError("something else stands where a count should")
+    counts = value.values()
+    if counts and (set(map(type, counts)) != {int} or min(counts) < 0 or max(counts) >= _LARGEST):
+        for count in counts:
+            if type(_number(count)) is not int:
+                raise ValueError("something else stands where a count should")
     return value
 
 

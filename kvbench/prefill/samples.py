@@ -28,6 +28,8 @@ _BATCH = 1 << 20
 _LONGEST_LINE = 1 << 16
 _NAMED_LINES = 5
 _SHOWN_HEADER = 200
+# A line that is empty, or begins with a blank or the sign of a note.
+_NO_ROW = re.compile(r"^(?:[\s#]|\Z|$)", re.MULTILINE)
 _NOTE = re.compile(r"#\s*([A-Za-z_]+)\s*:\s*(.+)")
 
 
@@ -78,8 +80,8 @@ def read_csv(path: Path, *, skip_bad_rows: bool = False) -> Samples:
     many samples an even selection is kept, and noted.
     """
     reader = _Reader(path)
-    for number, lines in _batches(path):
-        reader.add(number, lines)
+    for number, text in _batches(path):
+        reader.add(number, text)
     if reader.table is None:
         raise InputFileError(f"{path} is empty; it needs the columns prompt_tokens and ttft_s or ttft_ms.")
     if reader.bad and not skip_bad_rows:
@@ -131,16 +133,19 @@ class _Reader:
         at_end = (self.total - 1) % self._step == 0
         return [self._sample(cells) for cells in (*self._kept, *([] if at_end else [self._last]))]
 
-    def add(self, number: int, lines: list[str]) -> None:
-        """Take the lines that begin with line ``number`` (from 1)."""
-        numbered = list(enumerate(lines, start=number))
-        if any(line.startswith("#") or not line or line[0].isspace() for line in lines):
-            numbered = [(at, line) for at, line in numbered if not self._is_note(line)]
-        if self.table is None and numbered:
-            self.table = _table(_cells(numbered[0][1]), self._path)
-            numbered = numbered[1:]
-        if self.table is not None and numbered:
-            self._take(self.table, [at for at, _ in numbered], [_cells(line) for _, line in numbered])
+    def add(self, number: int, text: str) -> None:
+        """Take whole lines, the first of which is line ``number`` (from 1)."""
+        numbers: Sequence[int] = range(number, number + text.count("\n") + 1)
+        lines = text.split("\n")
+        if _NO_ROW.search(text):
+            kept = [(at, line) for at, line in zip(numbers, lines, strict=True) if not self._is_note(line)]
+            numbers, lines = [at for at, _ in kept], [line for _, line in kept]
+        rows = [_cells(line) for line in lines] if '"' in text else [line.split(",") for line in lines]
+        if self.table is None and rows:
+            self.table = _table(rows[0], self._path)
+            numbers, rows = numbers[1:], rows[1:]
+        if self.table is not None and rows:
+            self._take(self.table, numbers, rows)
 
     def _is_note(self, line: str) -> bool:
         """Whether a line is no row; a note of the whole file is kept."""
@@ -149,7 +154,7 @@ class _Reader:
             self.notes[note.group(1).lower()] = note.group(2).strip()
         return not text or text.startswith("#")
 
-    def _take(self, table: _Table, numbers: list[int], rows: list[list[str]]) -> None:
+    def _take(self, table: _Table, numbers: Sequence[int], rows: list[list[str]]) -> None:
         try:
             tokens = list(map(float, map(itemgetter(table.tokens_at), rows)))
             times = list(map(float, map(itemgetter(table.ttft_at), rows)))
@@ -176,7 +181,7 @@ class _Reader:
         except ValueError:
             return False
 
-    def _require_order(self, numbers: list[int], tokens: list[float]) -> None:
+    def _require_order(self, numbers: Sequence[int], tokens: list[float]) -> None:
         before = [self._last_tokens, *tokens]
         if before != sorted(before):
             at = next(at for at, (one, other) in enumerate(pairwise(before)) if other < one)
@@ -223,31 +228,28 @@ def _all_plausible(tokens: list[float], times: list[float], factor: float) -> bo
     )
 
 
-def _batches(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a file a MiB at a time, with the number of the first; InputFileError when it is not CSV text."""
+def _batches(path: Path) -> Iterator[tuple[int, str]]:
+    """Whole lines of a file, about a MiB at a time, and the number of the first; InputFileError for what is no CSV."""
     number, rest = 1, ""
     try:
         with path.open(encoding="utf-8-sig") as file:
             while chunk := file.read(_BATCH):
-                lines = (rest + chunk).split("\n")
-                rest = lines.pop()
+                text, whole, rest = (rest + chunk).rpartition("\n")
                 if len(rest) > _LONGEST_LINE:
                     raise InputFileError(
-                        f"{path}: line {number + len(lines)} has more than {_LONGEST_LINE:,} characters; name a CSV "
-                        "file with TTFT samples."
+                        f"{path} has a line of more than {_LONGEST_LINE:,} characters; name a CSV file of TTFT samples."
                     )
-                yield number, lines
-                number += len(lines)
+                if whole:
+                    yield number, text
+                    number += text.count("\n") + 1
             if rest:
-                yield number, [rest]
+                yield number, rest
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputFileError(f"{path} cannot be read ({reason}); name a CSV file with TTFT samples.") from None
 
 
 def _cells(line: str) -> list[str]:
-    if '"' not in line:
-        return line.split(",")
     try:
         return next(csv.reader([line]))
     except csv.Error:

@@ -191,7 +191,7 @@ def _why_kept(path: Path, older_than_s: float | None) -> str | None:
     try:
         owner = json.loads(marker.read_text())
         here, process, token = is_this_machine(owner), int(owner["pid"]), str(owner["token"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return "its marker cannot be read"
     if here:
         living = is_at_work(process) or processes_with(token)
