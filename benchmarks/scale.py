@@ -1,6 +1,6 @@
 """Time and peak memory of the analysis against Python's own json and csv readers alone on the same generated files.
 
-Run it with ``python benchmarks/scale.py [--small]``. Every part runs in a process of its own; processor time counts, so
+Run it with ``python benchmarks/scale.py [--part N]``. Every part runs in a process of its own; processor time counts, so
 that other programs of the machine hardly do. Starting the program is part of it, which small inputs show.
 """
 
@@ -43,8 +43,8 @@ class Case:
 def main() -> int:
     """Print one line for each kind of input."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", action="store_true", help="a hundredth of everything")
-    factor = 100 if parser.parse_args().small else 1
+    parser.add_argument("--part", type=int, default=1, metavar="N", help="an N-th of everything [default: 1]")
+    factor = parser.parse_args().part
     print(f"{'input':34} {'files/s':>9} {'time':>8} {'ratio':>6} {'peak':>9} {'ratio':>6}")
     with tempfile.TemporaryDirectory(prefix="kvbench-scale-") as name:
         for case in cases(Path(name), factor):

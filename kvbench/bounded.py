@@ -75,7 +75,7 @@ def require_bounded(value: Any, *, finite: bool = False, most_values: int | None
     """ValueError when data nest too deep, are too many, or hold a number beyond all bounds (floats: ``finite``)."""
     most = LARGEST_NUMBER if finite else LARGEST_INTEGER
     level, left = [value], most_values
-    for _ in range(MOST_LEVELS + 1):
+    for _ in range(MOST_LEVELS):
         below: list[Any] = []
         for item in level:
             if left is not None and (left := left - 1) < 0:

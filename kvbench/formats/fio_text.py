@@ -24,7 +24,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # What is looked at before the rest of the text is: nearly everything that is no document fails within it.
-_FIRST_LOOK = 1 << 14
+_FIRST_LOOK = 1 << 12
 _LOOK_FACTOR = 16
 # Where a text was cut, an error is of the cut, unless it stands this far before.
 _LONGEST_WORD = 64
@@ -107,7 +107,7 @@ def _decoded(decoder: json.JSONDecoder, text: str, start: int) -> tuple[Any, int
         except json.JSONDecodeError as error:
             whole = start + size >= len(text)
             if whole or (error.pos < len(part) - _LONGEST_WORD and not error.msg.startswith("Unterminated")):
-                return None, len(part)
+                return None, error.pos + 1
         except (ValueError, RecursionError):
             # Python refuses integers of more than 4300 digits with ValueError.
             return None, len(part)
