@@ -1,7 +1,7 @@
 """Time and peak memory of the analysis against Python's own json and csv readers alone on the same generated files.
 
-Run it with ``python benchmarks/scale.py [--part N]``. Every part runs in a process of its own; processor time counts, so
-that other programs of the machine hardly do. Starting the program is part of it, which small inputs show.
+Run it with ``python benchmarks/scale.py [--part N]``. Every part runs in a process of its own; processor time counts,
+so that other programs of the machine hardly do. Starting the program is part of it, which small inputs show.
 """
 
 from __future__ import annotations
