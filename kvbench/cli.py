@@ -11,9 +11,9 @@ from importlib import import_module
 import typer
 
 from kvbench import __version__
+from kvbench.border.escaping import escaped, sentence
 from kvbench.commands import COMMANDS
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, KvbenchError
-from kvbench.escaping import escaped, sentence
 
 # 128 + SIGPIPE, as a shell reports a program whose reader went away: never 1, which means "not viable".
 _EXIT_READER_GONE = 141

@@ -1,6 +1,6 @@
 """Every table and progress display; nothing else imports rich.
 
-Names and texts of others pass through here on their way to the terminal, and are shown escaped (kvbench.escaping).
+Names and texts of others pass through here on their way to the terminal, and are shown escaped (kvbench.border.escaping).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from kvbench.escaping import escaped, sentence
+from kvbench.border.escaping import escaped, sentence
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 if TYPE_CHECKING:
-    from kvbench.plan import Point
-    from kvbench.results import LatencyNs, PointResult
+    from kvbench.record.results import LatencyNs, PointResult
+    from kvbench.run.plan import Point
 
 
 def print_json(data: object) -> None:
     """Write one JSON object to stdout; NaN and infinity are a bug of ours and raise."""
-    from kvbench.results import json_text
+    from kvbench.record.results import json_text
 
     sys.stdout.write(json_text(data, indent=2))
 

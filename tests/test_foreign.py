@@ -11,14 +11,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kvbench import bounded, results, stats
+from kvbench.border import bounded
+from kvbench.border.escaping import MOST_CHARACTERS, escaped, sentence
+from kvbench.border.redaction import REMOVED, redacted, redacted_json
 from kvbench.errors import InputFileError, ResultFileError, UsageError
-from kvbench.escaping import MOST_CHARACTERS, escaped, sentence
-from kvbench.formats import fio, fio_text
+from kvbench.formats.fio import read as fio
+from kvbench.formats.fio import text as fio_text
 from kvbench.prefill.samples import MOST_SAMPLES, read_csv
-from kvbench.redaction import REMOVED, redacted, redacted_json
+from kvbench.record import results, stats
 from kvbench.report.ours import require_own_page
-from kvbench.rundir import importing
+from kvbench.run.rundir import importing
 from kvbench.tiers import mounts
 from tests.conftest import Outcome
 from tests.factories import SHIPPED_CSV, fio_document, fio_job, fio_side, point, shared_data, write_json
@@ -295,7 +297,7 @@ def test_an_option_beyond_its_range_is_no_condition() -> None:
     side = fio_side(BINS)
     for share, kept in (("101", None), ("100", 100), ("75", 75)):
         job = fio_job("kv", side, side, rw="randrw", bs="4k", rwmixread=share)
-        from kvbench.formats.fio_import import imported_points
+        from kvbench.formats.fio.importer import imported_points
 
         (found,) = imported_points(fio.parse_all(json.dumps(fio_document(job)), "x"), "t", "x.json")
         assert found.point.conditions.rwmixread == kept
@@ -322,7 +324,7 @@ def test_ranks_of_very_many_samples_are_those_of_the_normal_distribution() -> No
 
 
 def test_an_import_that_fails_leaves_nothing_and_keeps_equal_ids(tmp_path: Path) -> None:
-    from kvbench.results import Observation
+    from kvbench.record.results import Observation
 
     output = tmp_path / "a" / "run"
 

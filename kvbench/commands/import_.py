@@ -24,7 +24,7 @@ from kvbench.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from kvbench.results import Observation, Use
+    from kvbench.record.results import Observation, Use
 
 _NAMED_SIZES = 8
 
@@ -52,9 +52,10 @@ def import_(
     json: JsonOption = False,
 ) -> int:
     """Read, judge, write."""
-    from kvbench import console, rundir
+    from kvbench import console
     from kvbench.commands.fio import exit_code, show_run
     from kvbench.commands.planning import uses_for
+    from kvbench.run import rundir
 
     named = _distinct([_named(text) for text in files])
     limits = parse_limits(limit, [name for name, _ in named])
@@ -78,7 +79,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     from kvbench.errors import UsageError
-    from kvbench.plan import slug
+    from kvbench.run.plan import slug
 
     names = Counter(slug(name) for name, _ in named)
     twice = next((name for name, count in names.items() if count > 1), None)
@@ -89,10 +90,10 @@ def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 
 def _read(name: str, path: Path, limit: int | None) -> tuple[Sequence[object], list[Observation]]:
     """The documents of a file without their secrets, and its points."""
-    from kvbench import bounded
+    from kvbench.border import bounded
     from kvbench.errors import InputFileError
-    from kvbench.formats import fio
-    from kvbench.formats.fio_import import imported_points
+    from kvbench.formats.fio import read as fio
+    from kvbench.formats.fio.importer import imported_points
     from kvbench.tiers.limits import Limit
 
     try:

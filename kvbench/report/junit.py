@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from kvbench.escaping import escaped
-from kvbench.gate import Gate
+from kvbench.border.escaping import escaped
+from kvbench.report.gate import Gate
 
 
 def junit(result: Gate, suite: str) -> str:
@@ -17,7 +17,7 @@ def junit(result: Gate, suite: str) -> str:
     element = ElementTree.SubElement(root, "testsuite", {"name": escaped(suite), **counts, "skipped": "0", "time": "0"})
     for criterion in result.criteria:
         case = ElementTree.SubElement(
-            element, "testcase", {"classname": "kvbench.gate", "name": escaped(criterion.name), "time": "0"}
+            element, "testcase", {"classname": "kvbench.report.gate", "name": escaped(criterion.name), "time": "0"}
         )
         observed = escaped(criterion.observed)
         text = f"observed: {observed}\nwanted: {escaped(criterion.wanted)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from kvbench import bounded
+from kvbench.border import bounded
 from kvbench.errors import UsageError
 
 # Where a file says who made it: near its beginning, or at the foot of a page.

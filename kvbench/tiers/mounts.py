@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kvbench.redaction import redacted
+from kvbench.border.redaction import redacted
 
 MountKind = Literal["block", "network", "fuse", "memory", "overlay", "other"]
 

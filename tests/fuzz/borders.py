@@ -14,7 +14,7 @@ from zlib import crc32
 
 import yaml
 
-from kvbench.models import profile_paths, read_profile
+from kvbench.layout.models import profile_paths, read_profile
 from kvbench.tiers.directory import this_machine
 from kvbench.tiers.guard import MARKER_NAME
 from tests.factories import ROOT, SHIPPED_CSV, fio_document, fio_job, fio_side

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from kvbench import bounded
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.genai_perf import is_genai_perf
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kvbench import bounded
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 
 SUFFIXES = (".json", ".jsonl", ".yaml", ".yml")

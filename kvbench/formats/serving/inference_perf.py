@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from kvbench import bounded
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 from kvbench.formats.chunks import first_choice, text_in
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
