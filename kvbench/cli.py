@@ -10,6 +10,7 @@ from importlib import import_module
 import typer
 
 from kvbench import __version__
+from kvbench.border.escaping import escaped, sentence
 from kvbench.commands import COMMANDS
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, KvbenchError
 
@@ -94,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _crash() -> int:
     import traceback
 
-    traceback.print_exc()
+    for line in traceback.format_exc().splitlines():
+        print(escaped(line), file=sys.stderr)
     _say(f"kvbench: this is a bug in kvbench {__version__}, not a verdict; please report it with the lines above.")
     return EXIT_CRASH
 
@@ -105,4 +107,4 @@ def _command_of(error: typer.TyperException) -> str:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(sentence(text), file=sys.stderr)

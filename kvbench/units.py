@@ -154,8 +154,3 @@ def _three(value: float) -> str:
 def is_one_line(text: str) -> bool:
     """Whether ``text`` holds nothing that ends a line or drives a terminal."""
     return _CONTROL.search(text) is None
-
-
-def one_line(text: str) -> str:
-    """``text`` with everything that ends a line or drives a terminal as an escape."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kvbench.border import bounded
 from kvbench.errors import ModelConfigError, UsageError
 from kvbench.layout import models
 from kvbench.layout.models import DEFAULT_MODELS, find_config, find_profile, profile_paths, read_profile, size_model
@@ -218,11 +219,11 @@ def test_damaged_json_is_one_sentence(content: bytes, sentence: str, tmp_path: P
 
 
 def test_a_file_that_cannot_be_read_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, most: int) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     write(tmp_path, LLAMA)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(bounded, "read_bytes", refuse)
     with pytest.raises(ModelConfigError, match="Permission denied"):
         size_model(str(tmp_path))
 

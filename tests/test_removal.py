@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from kvbench.border.escaping import escaped
 from kvbench.errors import TierError
 from kvbench.tiers import directory, removal
 from kvbench.tiers.guard import Guard
@@ -666,7 +667,7 @@ def test_names_do_not_steer_the_terminal(kvbench: Kvbench, tier: Path, token: st
     assert done.out.count("\n") == 2
     assert all(letter.isprintable() or letter == "\n" for letter in done.out)
     assert f"kept {host}: made on \\x1b]0;title\\x07\\nremoved /home, by a process that cannot" in done.out
-    assert removal.shown(str(left)) in done.out
+    assert escaped(str(left)) in done.out
     kvbench("clean", "--tier", tier)
     assert not left.exists()
 
@@ -682,8 +683,8 @@ def attribute_if_root(path: Path) -> Iterator[None]:
 
 
 def test_an_escape_leaves_what_can_be_read_alone() -> None:
-    assert removal.shown("/mnt/kv tier/ünï/日本") == "/mnt/kv tier/ünï/日本"
-    assert removal.shown("a\x1b\x07\x9b\u2028\u202e\udcffb") == "a\\x1b\\x07\\x9b\\u2028\\u202e\\udcffb"
+    assert escaped("/mnt/kv tier/ünï/日本") == "/mnt/kv tier/ünï/日本"
+    assert escaped("a\x1b\x07\x9b\u2028\u202e\udcffb") == "a\\x1b\\x07\\x9b\\u2028\\u202e\\udcffb"
 
 
 @pytest.mark.parametrize(("levels", "goes"), [(28, True), (60, False), (1500, False)])

@@ -20,29 +20,31 @@ from kvbench.record.results import Caveat, Conditions, Direction, LatencyNs, Poi
 from tests.factories import direction, latency, point, use
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
-COUNT = st.integers(0, 1 << 62)
+COUNT, POSITIVE = st.integers(0, 1 << 62), st.integers(1, 1 << 62)
 FLOAT = st.floats(0, 1e15)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | TEXT | st.floats(allow_nan=False, allow_infinity=False),
+    st.none() | st.booleans() | st.integers(-(10**24), 10**24) | TEXT | st.floats(-1e24, 1e24),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
 MAYBE_NS = st.none() | COUNT
 LATENCIES = st.builds(LatencyNs, st.none() | FLOAT, *[MAYBE_NS] * 9)
 DIRECTIONS = st.builds(Direction, COUNT, COUNT, FLOAT, FLOAT, st.none() | LATENCIES)
-VALUES = st.dictionaries(TEXT, st.none() | st.booleans() | st.integers() | FLOAT | TEXT, max_size=3)
+VALUES = st.dictionaries(TEXT, st.none() | st.booleans() | st.integers(-(10**24), 10**24) | FLOAT | TEXT, max_size=3)
 CAVEATS = st.builds(Caveat, TEXT, TEXT, TEXT, VALUES)
 CONDITIONS = st.builds(
     Conditions, ioengine=st.none() | TEXT, direct=st.none() | st.booleans(), cached_fraction=st.none() | FLOAT,
     dataset_bytes=MAYBE_NS, requested_runtime_s=st.none() | FLOAT,
 )  # fmt: skip
 POINTS = st.builds(
-    PointResult, TEXT, TEXT, TEXT, TEXT, TEXT, COUNT, st.sampled_from(["read", "write", "mixed"]), COUNT,
+    PointResult, TEXT, TEXT, TEXT, TEXT, TEXT, COUNT, st.sampled_from(["read", "write", "mixed"]), POSITIVE,
     st.lists(TEXT, max_size=2).map(tuple), st.none() | FLOAT, st.sampled_from([None, "lat", "clat"]),
     st.sampled_from(["ok", "failed", "skipped", "interrupted"]), st.none() | TEXT, st.none() | TEXT,
     st.none() | DIRECTIONS, st.none() | DIRECTIONS, st.lists(CAVEATS, max_size=2).map(tuple), CONDITIONS,
 )  # fmt: skip
-USES = st.builds(Use, TEXT, COUNT, TEXT, TEXT, st.none() | TEXT, COUNT, COUNT, COUNT, COUNT)
+USES = st.builds(
+    Use, TEXT, POSITIVE, TEXT, TEXT, st.none() | TEXT, POSITIVE, POSITIVE, COUNT, POSITIVE,
+)  # fmt: skip
 RUNS = st.builds(
     RunResult, TEXT, st.lists(USES, max_size=2).map(tuple), st.lists(POINTS, max_size=2).map(tuple),
     st.dictionaries(TEXT, TEXT, max_size=2), st.dictionaries(TEXT, JSON, max_size=2),

@@ -326,7 +326,7 @@ def test_broken_files_are_a_sentence(tmp_path: Path, content: bytes) -> None:
 def test_broken_yaml_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("a: [1, 2\nb: }")
-    with pytest.raises(InputFileError, match="is no YAML; copy the file again"):
+    with pytest.raises(InputFileError, match=r"\(it is no YAML\); copy the file again"):
         read_file(path)
 
 

@@ -14,11 +14,11 @@ import pytest
 
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.prefill import imported
 from kvbench.prefill.alone import loads
 from kvbench.prefill.curve import fit
 from kvbench.prefill.doubts import doubts
 from kvbench.prefill.imported import read_serving
+from kvbench.prefill.samples import MOST_SAMPLES
 from kvbench.prefill.usable import take
 from kvbench.record.results import RunResult, save
 from tests.conftest import Outcome
@@ -268,7 +268,7 @@ def test_a_path_names_the_model_by_its_last_part(tmp_path: Path, written: str, n
 def test_many_samples_are_thinned_evenly(tmp_path: Path) -> None:
     lengths = tuple(range(1000, 13_000))
     samples = read_serving([vllm(tmp_path / "a.json", lengths, start_times=None)])
-    assert len(samples.rows) == imported.MOST_SAMPLES
+    assert len(samples.rows) == MOST_SAMPLES
     assert (samples.rows[0].prompt_tokens, samples.rows[-1].prompt_tokens) == (1000, 12_999)
     assert "the curve uses 2,000 of 12,000 TTFT samples, evenly selected" in samples.notes
 

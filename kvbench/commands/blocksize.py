@@ -208,5 +208,5 @@ def _show(
         from kvbench.connectors.view import notes as connector_notes
 
         notes += connector_notes(stored)
-    if notes:
-        console.print_text("\n".join(notes))
+    for note in notes:
+        console.print_line(note)

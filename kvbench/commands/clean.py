@@ -38,7 +38,6 @@ def clean(
     from dataclasses import asdict
 
     from kvbench import console
-    from kvbench.tiers.removal import shown
     from kvbench.tiers.upkeep import clean as clean_tier
     from kvbench.tiers.upkeep import parse_age
 
@@ -50,9 +49,9 @@ def clean(
         return code
     for item in found:
         for place in item.removed:
-            console.print_text(f"{'would remove' if dry_run else 'removed'} {shown(place)}")
+            console.print_line(f"{'would remove' if dry_run else 'removed'} {place}")
         for place, why in item.kept:
-            console.print_text(f"kept {shown(place)}: {why}")
+            console.print_line(f"kept {place}: {why}")
         if not item.removed and not item.kept:
-            console.print_text(f"{shown(item.tier)}: kvbench left nothing here")
+            console.print_line(f"{item.tier}: kvbench left nothing here")
     return code

@@ -80,6 +80,7 @@ def crossover(
     from kvbench.errors import UsageError
     from kvbench.record import results
     from kvbench.report import decisions as tables
+    from kvbench.report.ours import MARKDOWN_HEADING, require_ours
     from kvbench.report.tables import markdown as as_markdown
     from kvbench.run import rundir
 
@@ -106,7 +107,8 @@ def crossover(
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
     shown = tables.all_tables(decided)
     if markdown is not None:
-        results.write_atomically(markdown, as_markdown(shown, "Restore or recompute"))
+        require_ours(markdown, f"# {MARKDOWN_HEADING}")
+        results.write_atomically(markdown, as_markdown(shown, MARKDOWN_HEADING))
     if json:
         console.print_json(_with_samples(decision.to_json(decided), prefill))
         return
@@ -128,7 +130,7 @@ def _print(decided: Decisions) -> None:
     for table in tables.all_tables(decided):
         console.print_table(table.title, table.columns, table.rows, right=table.right)
     for line in tables.footnotes(decided):
-        typer.echo(line)
+        console.print_line(line)
 
 
 def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
@@ -144,4 +146,4 @@ def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
         return
     table = tables.published_table(tails, curve)
     console.print_table(table.title, table.columns, table.rows, right=table.right)
-    typer.echo(tables.PUBLISHED_NOTE)
+    console.print_line(tables.PUBLISHED_NOTE)

@@ -44,6 +44,6 @@ def diff(
         console.print_json({"environment": environments, "differences": [asdict(item) for item in found]})
         return
     for name, before, after in changed:
-        typer.echo(f"different {name}: {before} and {after}")
+        console.print_line(f"different {name}: {before} and {after}")
     table = difference_table(found)
     console.print_table(table.title, table.columns, table.rows, right=table.right)

@@ -48,4 +48,4 @@ def _show(title: str, findings: list[Finding]) -> None:
     console.print_table(title, ("check", "", "found"), rows)
     for item in findings:
         if item.next_step:
-            console.print_text(f"  {item.check}: {item.next_step}")
+            console.print_line(f"  {item.check}: {item.next_step}")

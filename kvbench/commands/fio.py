@@ -300,7 +300,7 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         count = sum(1 for point in wanted.points if (point.tier, point.driver) == lane)
         seconds += count * plan.settings.runtime_s * wanted.repeats
         does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[plan.settings.device]
-        typer.echo(
+        console.print_line(
             f"{plan.name}: would {does.format(format_bytes(plan.settings.dataset_bytes))} {plan.target} "
             f"and measure {count} points of {plan.settings.runtime_s} s"
         )
@@ -314,7 +314,9 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         right=(2, 4),
     )
     for name in guarded:
-        typer.echo(f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money")
+        console.print_line(
+            f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money"
+        )
     for name, why in shared.items():
-        typer.echo(f"{name} needs --allow-shared: others could rename what kvbench makes there ({why})")
-    typer.echo(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")
+        console.print_line(f"{name} needs --allow-shared: others could rename what kvbench makes there ({why})")
+    console.print_line(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")

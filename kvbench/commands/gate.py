@@ -58,19 +58,21 @@ def gate(
     from kvbench.report import gate as gates
     from kvbench.report.build import build
     from kvbench.report.junit import junit as as_junit
+    from kvbench.report.ours import JUNIT_MARK, require_ours
 
     ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
     wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy)
     built = build(load_runs(runs), wanted)
     result = gates.gate(built, strict=strict)
     if junit is not None:
+        require_ours(junit, JUNIT_MARK)
         write_atomically(junit, as_junit(result, built.title))
     if markdown is not None:
         _append(markdown, gates.summary_markdown(result))
     if json:
         console.print_json(gates.to_json(result))
     else:
-        console.print_text(gates.line(result))
+        console.print_line(gates.line(result))
     return result.exit_code
 
 

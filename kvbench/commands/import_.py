@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +25,8 @@ from kvbench.commands.options import (
 
 if TYPE_CHECKING:
     from kvbench.record.results import Observation, Use
+
+_NAMED_SIZES = 8
 
 HELP = "Read fio JSON that was made elsewhere into a run directory and judge it."
 
@@ -55,20 +60,15 @@ def import_(
 
     named = _distinct([_named(text) for text in files])
     limits = parse_limits(limit, [name for name, _ in named])
-    read = [(name, path, _read(name, path, limits.get(name))) for name, path in named]
-    points = [point for _, _, (_, imported) in read for point in imported]
-    uses = _measured_uses(
-        uses_for(model, tp, kv_dtype, block_tokens, connector or "logical", engine_version=engine_version),
-        points,
-        asked=bool(model),
-    )
-    run_dir = rundir.fresh(output, [name for name, _ in named])
-    raw = {f"{name}.json": documents for name, _, (documents, _) in read}
-    with rundir.claimed(run_dir):
-        result = rundir.save_imported(run_dir, raw, points, uses, parse_labels(label))
-        write_summary(run_dir)
-    console.note(f"run directory: {run_dir}")
-    show_run(result, run_dir, as_json=json)
+    labels = parse_labels(label)
+    uses = uses_for(model, tp, kv_dtype, block_tokens, connector or "logical", engine_version=engine_version)
+    with rundir.importing(output, [name for name, _ in named]) as imported:
+        for name, path in named:
+            imported.add(name, *_read(name, path, limits.get(name)))
+        result = imported.finish(_measured_uses(uses, imported.io_bytes, asked=bool(model)), labels)
+        write_summary(imported.path)
+    console.note(f"run directory: {imported.path}")
+    show_run(result, imported.path, as_json=json)
     return exit_code(result, strict=strict)
 
 
@@ -83,39 +83,41 @@ def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     from kvbench.errors import UsageError
     from kvbench.record.point import slug
 
-    names = [slug(name) for name, _ in named]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    names = Counter(slug(name) for name, _ in named)
+    twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
         raise UsageError(f"two files are called {twice!r}; give each a name: a=FILE b=FILE.")
     return named
 
 
-def _read(name: str, path: Path, limit: int | None) -> tuple[list[object], list[Observation]]:
+def _read(name: str, path: Path, limit: int | None) -> tuple[Sequence[object], list[Observation]]:
     """The documents of a file without their secrets, and its points."""
+    from kvbench.border import bounded
     from kvbench.errors import InputFileError
     from kvbench.formats.fio import read as fio
     from kvbench.formats.fio.importer import imported_points
     from kvbench.tiers.limits import Limit
 
     try:
-        text = fio.decode(path.read_bytes())
-    except OSError as error:
-        raise InputFileError(f"{path} cannot be read ({error.strerror}); name a file with fio's JSON output.") from None
+        text = fio.decode(bounded.read_bytes(path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputFileError(f"{path} cannot be read ({reason}); name a file with fio's JSON output.") from None
     asked = None if limit is None else Limit(limit, "--limit", asked=True)
-    points = imported_points(fio.parse_all(text, str(path)), name, path.name, asked)
-    return [fio.redact_json(document) for document in fio.documents(text)], points
+    found = fio.read(text, str(path))
+    return found.documents, imported_points(found.outputs, name, path.name, asked)
 
 
-def _measured_uses(uses: tuple[Use, ...], points: list[Observation], *, asked: bool) -> tuple[Use, ...]:
+def _measured_uses(uses: tuple[Use, ...], sizes: AbstractSet[int], *, asked: bool) -> tuple[Use, ...]:
     """The uses whose I/O size the files measured; what is missing is said, and is an error when it was asked for."""
     from kvbench import console
     from kvbench.errors import UsageError
     from kvbench.units import format_count
 
-    sizes = {imported.point.io_bytes for imported in points}
     missing = [use for use in uses if use.io_bytes not in sizes]
     text = "; ".join(f"{use.model} makes I/O of {format_count(use.io_bytes)} bytes" for use in missing)
-    measured = ", ".join(format_count(size) for size in sorted(sizes))
+    measured = ", ".join(format_count(size) for size in sorted(sizes)[:_NAMED_SIZES])
+    measured += f" and {len(sizes) - _NAMED_SIZES} more" if len(sizes) > _NAMED_SIZES else ""
     if missing and asked:
         raise UsageError(f"{text}, and the files measured {measured} bytes; name another --model or --tp.")
     if missing:

@@ -162,7 +162,7 @@ def _describe(plan: Plan, endpoint: Endpoint, *, as_json: bool) -> None:
     console.print_text("\n".join(describe(plan)))
     if guarded is not False:
         why = "its name has no address here" if guarded is None else "it is not a loopback or private address"
-        console.print_text(f"  needs --yes: {why}, and prompts there may cost money")
+        console.print_line(f"  needs --yes: {why}, and prompts there may cost money")
 
 
 def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
@@ -181,13 +181,13 @@ def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
     )
     for found in results:
         if found.reason:
-            console.print_text(f"  {format_tokens(found.asked_tokens)} tokens: {found.reason}")
+            console.print_line(f"  {format_tokens(found.asked_tokens)} tokens: {found.reason}")
     shown = {caveat.code: caveat for found in results for caveat in found.warnings}
     for code, message, hint in [
         *((caveat.code, caveat.message, caveat.hint) for caveat in shown.values()),
         *((item["code"], item["message"], item["hint"]) for item in data["warnings"]),
     ]:
-        console.print_text(f"  {code}: {message} {hint}")
+        console.print_line(f"  {code}: {message} {hint}")
     console.note(f"written: {', '.join([*data['files']['csv'].values(), data['files']['json']])}")
 
 

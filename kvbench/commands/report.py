@@ -87,9 +87,9 @@ def report(
     if json:
         console.print_json(to_json(built))
     else:
-        console.print_text(f"{built.verdict}: {built.finding}")
+        console.print_line(f"{built.verdict}: {built.finding}")
         for line in (*built.summary, *built.missing):
-            console.print_text(f"  {line}")
+            console.print_line(f"  {line}")
     console.note(f"report: {page} (and {len(written) - 1} files with its data beside it)")
 
 

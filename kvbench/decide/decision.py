@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -180,12 +181,14 @@ def _crossovers(
     change: Callable[[Use], Use] = lambda use: use,
 ) -> Iterator[Crossover]:
     for run_dir, run in runs:
+        tiers = dict.fromkeys(point.tier for point in run.points)
+        reads = {tier: Reads(run_dir, run, tier, wanted.mix) for tier in tiers}
         for use in run.uses:
             if not _is_wanted(use, wanted):
                 continue
-            for tier in dict.fromkeys(point.tier for point in run.points):
+            for found in reads.values():
                 for count in wanted.concurrent:
-                    decided = _decide(Reads(run_dir, run, tier, wanted.mix), use, change(use), count, curve, wanted)
+                    decided = _decide(found, use, change(use), count, curve, wanted)
                     yield replace(decided, run=str(run_dir))
 
 
@@ -247,9 +250,9 @@ def _undecided(
 _Load = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reads:
-    """The reads that a run measured on one tier, found by size and load."""
+    """The reads that a run measured on one tier, found by size and load; sorted once for all that ask."""
 
     run_dir: Path
     run: RunResult
@@ -261,9 +264,9 @@ class Reads:
 
         What was not measured is interpolated between two neighbours (first in jobs, then in size) and marked.
         """
-        for best in self._by_mix():
-            sizes = [load for load in best if load[0] == io_bytes]
-            at_load = [load for load in best if load[1] == jobs]
+        for best in self._by_mix:
+            sizes = _neighbours([load for load in best if load[0] == io_bytes], 1, jobs)
+            at_load = _neighbours([load for load in best if load[1] == jobs], 0, io_bytes)
             if (io_bytes, jobs) in best:
                 return self._measured(best, (io_bytes, jobs))
             found = between_jobs([self._measured(best, load) for load in sizes], jobs) or between_sizes(
@@ -275,7 +278,7 @@ class Reads:
 
     def rates(self, io_bytes: int) -> dict[int, float]:
         """Read bytes per second by number of jobs, of the mix that decides."""
-        for best in self._by_mix():
+        for best in self._by_mix:
             rates = {
                 jobs: point.read.bytes_per_s for (size, jobs), point in best.items() if size == io_bytes and point.read
             }
@@ -288,21 +291,24 @@ class Reads:
 
         The nearest in size first: a lookup reads no data, so that a size that was not measured has one too.
         """
-        for best in self._by_mix():
+        for best in self._by_mix:
             timed = {load: seconds for load, point in best.items() if (seconds := _lookup_s(point)) is not None}
             if timed:
                 return timed[min(timed, key=lambda load: (abs(load[0] - io_bytes), abs(load[1] - jobs)))]
         return None
 
-    def _by_mix(self) -> Iterator[dict[_Load, PointResult]]:
+    @cached_property
+    def _by_mix(self) -> list[dict[_Load, PointResult]]:
         """The usable reads of each mix that counts, the one that decides first: one point for each size and load, that
         of the driver nearest to the connector."""
+        found = []
         for mix in ("mixed", "read") if self.mix == "auto" else (self.mix,):
             best: dict[_Load, PointResult] = {}
             for point in sorted(self.run.points, key=_preference):
                 if (point.tier, point.mix, point.status) == (self.tier, mix, "ok") and _read_latency(point) is not None:
                     best.setdefault((point.io_bytes, point.numjobs), point)
-            yield best
+            found.append(best)
+        return found
 
     def _measured(self, best: Mapping[_Load, PointResult], load: _Load) -> Measured:
         point, alone = best[load], best.get((load[0], 1))
@@ -310,6 +316,13 @@ class Reads:
         latency = None if alone is None else _read_latency(alone)
         alone_s = None if latency is None else latency.mean_s
         return Measured(point, point.read, results.load_histogram(self.run_dir, point, "read"), alone_s)
+
+
+def _neighbours(loads: Sequence[_Load], which: int, wanted: int) -> list[_Load]:
+    """The nearest load on either side of ``wanted`` in that part: of all others no histogram need be read."""
+    below = max((load for load in loads if load[which] < wanted), key=lambda load: load[which], default=None)
+    above = min((load for load in loads if load[which] > wanted), key=lambda load: load[which], default=None)
+    return [load for load in (below, above) if load is not None]
 
 
 def _read_latency(point: PointResult) -> LatencyNs | None:

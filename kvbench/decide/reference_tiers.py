@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 from kvbench.profiles import profiles_dir
 from kvbench.record.results import Mix
@@ -92,9 +92,11 @@ def reference_tiers() -> tuple[ReferenceTier, ...]:
 def read_tier(path: Path) -> ReferenceTier:
     """One reference tier from its file; InputFileError with the first thing that is wrong."""
     try:
-        found = _TierFile.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
+        (content,) = bounded.yaml_of(bounded.read_bytes(path, bounded.MOST_CONFIG_BYTES).decode())
+    except (OSError, ValueError) as error:
         raise InputFileError(f"{path} cannot be read as YAML ({error}); repair it or install kvbench again.") from None
+    try:
+        found = _TierFile.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

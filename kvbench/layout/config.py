@@ -70,6 +70,8 @@ _SIGNIFICANT = frozenset(
 # Harmless as long as the key named beside them is off or absent.
 _IDLE_WITHOUT = {"cla_share_factor": "use_cla"}
 _ABSENT = object()
+# A window of "all tokens" is written as 2^31 or 10^9; products of a few such numbers are still exact everywhere.
+_LARGEST = 1 << 40
 
 
 class Config:
@@ -229,7 +231,9 @@ class Config:
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(f"{path} is {_show(value)}, not an integer")
         if value < least:
-            self.refuse(f"{path} is {value}, less than {least}")
+            self.refuse(f"{path} is {_show(value)}, less than {least}")
+        if value > _LARGEST:
+            self.refuse(f"{path} is {_show(value)}, larger than that of any model")
         return value
 
     def _value(self, key: str) -> object:

@@ -5,13 +5,13 @@ Only config.json and hf_quant_config.json are ever read or fetched, as JSON; no 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from kvbench.border import bounded
 from kvbench.errors import ModelConfigError, UsageError
 from kvbench.layout import ReadConfig, read_layout, sizing
 from kvbench.layout.dtype import Checkpoint, KVDtype, protect_ends, resolve
@@ -172,13 +172,10 @@ def profile_paths() -> list[Path]:
 
 def read_profile(path: Path) -> FoundConfig:
     """One shipped profile: ``name``, ``source`` and a ``config`` with the Hugging Face keys that geometry needs."""
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
     try:
+        (data,) = bounded.yaml_of(bounded.read_bytes(path, bounded.MOST_CONFIG_BYTES).decode())
         return FoundConfig(data["name"], f"profile {path.name}: {data['source']}", data["config"])
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise ModelConfigError(f"the profile {path} lacks name, source or config; reinstall kvbench.") from error
 
 
@@ -211,7 +208,9 @@ def _file_name(path: Path, config: Mapping[str, object]) -> str:
 
 def _read_json(path: Path) -> Mapping[str, object]:
     try:
-        return parse_json(path.read_bytes(), str(path))
+        return parse_json(bounded.read_bytes(path, bounded.MOST_CONFIG_BYTES), str(path))
+    except ValueError as error:
+        raise ModelConfigError(f"{path} is no config.json ({error}); name the model's own file.") from None
     except OSError as error:
         raise ModelConfigError(f"{path} cannot be read ({error.strerror}); check the path and its rights.") from error
 
@@ -219,9 +218,9 @@ def _read_json(path: Path) -> Mapping[str, object]:
 def parse_json(raw: bytes, where: str) -> Mapping[str, object]:
     """A JSON object from bytes; bare Infinity and NaN and a byte-order mark are accepted, anything damaged is not."""
     try:
-        # json reads Infinity and NaN (real files have them) and detects the encoding, BOM included.
-        data = json.loads(raw, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        # Infinity and NaN stand in real files; json detects the encoding, a byte-order mark included.
+        data = bounded.json_of(raw, pairs=_unique)
+    except ValueError as error:
         raise ModelConfigError(f"{where} is not readable JSON ({error}); fetch the file again.") from error
     if not isinstance(data, dict):
         raise ModelConfigError(f"{where} is not a JSON object; give a Hugging Face config.json.")

@@ -11,11 +11,9 @@ from kvbench.errors import InputFileError
 from kvbench.formats.serving.folder import collect
 from kvbench.formats.serving.record import ServingRun
 from kvbench.prefill.doubts import doubts
-from kvbench.prefill.samples import Sample, Samples
+from kvbench.prefill.samples import MOST_SAMPLES, Sample, Samples, selected_note, thinned
 from kvbench.prefill.usable import SHARED, Taken, take
 
-# Beyond so many samples the curve gets slower, not better; an even selection keeps its shape.
-MOST_SAMPLES = 2000
 # The requests of a run and its own average may differ by rounding and by what failed, not by this factor: a unit would.
 _OTHER_UNIT = 30
 
@@ -37,9 +35,9 @@ def read_serving(paths: Sequence[Path], *, allow_queued: bool = False, model: st
     _require_one_load(taken, where)
     notes = [*doubts(rows, taken), *(f"a damaged file was passed over: {text.rstrip('.')}" for text in found.damaged)]
     if len(rows) > MOST_SAMPLES:
-        notes.append(f"the curve uses {MOST_SAMPLES:,} of {len(rows):,} TTFT samples, evenly selected")
+        notes.append(selected_note(len(rows)))
     return Samples(
-        rows=tuple(_thinned(rows)),
+        rows=tuple(thinned(rows)),
         model=model or _model([usable.run for usable in taken.runs], where),
         source=_source(taken, paths),
         skipped_rows=taken.left_out.total(),
@@ -114,9 +112,3 @@ def _source(taken: Taken, paths: Sequence[Path]) -> str:
     grave = ["averages only"] if taken.averaged else []
     grave += ["requests waited for each other"] if taken.has("shared") else []
     return f"{tools}, {files}" + (f" ({'; '.join(grave)})" if grave else "")
-
-
-def _thinned(rows: Sequence[Sample]) -> Iterable[Sample]:
-    if len(rows) <= MOST_SAMPLES:
-        return rows
-    return [rows[at] for at in np.linspace(0, len(rows) - 1, MOST_SAMPLES).round().astype(int)]

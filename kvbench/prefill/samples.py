@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from kvbench.errors import InputFileError
@@ -18,6 +19,17 @@ _UNITS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "milliseconds": 1e-3
 }  # fmt: skip
 _TTFT_COLUMNS = {f"{name}_{unit}": factor for name in _TTFT_NAMES for unit, factor in _UNITS.items()}
+# Beyond so many samples the curve gets slower, not better; an even selection keeps its shape.
+MOST_SAMPLES = 2000
+# No prompt is longer, and no prefill is quicker or slower: numbers beyond break the fit, and are no measurement.
+_MOST_TOKENS = 10**9
+_SHORTEST_S, _LONGEST_S = 1e-6, 1e6
+_BATCH = 1 << 20
+_LONGEST_LINE = 1 << 16
+_NAMED_LINES = 5
+_SHOWN_HEADER = 200
+# A line that is empty, or begins with a blank or the sign of a note.
+_NO_ROW = re.compile(r"^(?:[\s#]|\Z|$)", re.MULTILINE)
 _NOTE = re.compile(r"#\s*([A-Za-z_]+)\s*:\s*(.+)")
 
 
@@ -44,49 +56,211 @@ class Samples:
     notes: tuple[str, ...] = ()
 
 
+def is_plausible(tokens: float, ttft_s: float) -> bool:
+    """Whether a prompt of so many tokens can have taken so long: whole tokens, a time between 1 us and 11 days."""
+    return 1 <= tokens <= _MOST_TOKENS and float(tokens).is_integer() and _SHORTEST_S <= ttft_s <= _LONGEST_S
+
+
+def thinned(rows: Sequence[Sample]) -> Sequence[Sample]:
+    """``MOST_SAMPLES`` of the samples, evenly selected, the first and the last among them; all where they are few."""
+    if len(rows) <= MOST_SAMPLES:
+        return rows
+    return [rows[round(at * (len(rows) - 1) / (MOST_SAMPLES - 1))] for at in range(MOST_SAMPLES)]
+
+
+def selected_note(total: int) -> str:
+    """What must be said where only some samples are used."""
+    return f"the curve uses {MOST_SAMPLES:,} of {total:,} TTFT samples, evenly selected"
+
+
 def read_csv(path: Path, *, skip_bad_rows: bool = False) -> Samples:
     """The TTFT samples of a CSV file, in its order; InputFileError that names lines for anything that is not one.
 
-    Needs ``prompt_tokens`` and ``ttft_s`` or ``ttft_ms`` (case and blanks do not matter), rows sorted by length.
+    Needs ``prompt_tokens`` and ``ttft_s`` or ``ttft_ms`` (case and blanks do not matter), rows sorted by length. Of
+    many samples an even selection is kept, and noted.
     """
-    numbered, notes = _content(path)
-    if not numbered:
+    reader = _Reader(path)
+    for number, text in _batches(path):
+        reader.add(number, text)
+    if reader.table is None:
         raise InputFileError(f"{path} is empty; it needs the columns prompt_tokens and ttft_s or ttft_ms.")
-    header = _cells(numbered[0][1])
-    tokens_at, ttft_at, factor = _columns(header, path)
-    rows, bad = [], []
-    for number, line in numbered[1:]:
-        sample = _sample(_cells(line), header, tokens_at, ttft_at, factor)
-        if sample is None:
-            bad.append(number)
-        else:
-            rows.append((number, sample))
-    if bad and not skip_bad_rows:
+    if reader.bad and not skip_bad_rows:
         raise InputFileError(
-            f"{path}: {_lines(bad)} {'is' if len(bad) == 1 else 'are'} not a positive whole number of tokens and a "
-            "positive time; correct the file or use --skip-bad-rows."
+            f"{path}: {_lines(reader.bad, reader.bad_total)} {'is' if reader.bad_total == 1 else 'are'} not a positive "
+            "whole number of tokens and a positive time; correct the file or use --skip-bad-rows."
         )
-    _require_usable(rows, path)
-    return Samples(tuple(sample for _, sample in rows), notes.get("model"), notes.get("source", path.name), len(bad))
+    if not reader.total:
+        raise InputFileError(f"{path} has no sample; measure TTFT at three prompt lengths or more.")
+    notes = (selected_note(reader.total),) if reader.total > MOST_SAMPLES else ()
+    return Samples(
+        tuple(thinned(reader.rows())),
+        reader.notes.get("model"),
+        reader.notes.get("source", path.name),
+        reader.bad_total,
+        notes,
+    )
 
 
-def _content(path: Path) -> tuple[list[tuple[int, str]], dict[str, str]]:
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The columns of a CSV file: their names, and where tokens, times (with their unit) and concurrency stand."""
+
+    header: tuple[str, ...]
+    tokens_at: int
+    ttft_at: int
+    factor: float
+    concurrency_at: int | None
+
+
+class _Reader:
+    """What is known of a CSV file after some of its lines; of the samples so far it keeps every ``_step``-th."""
+
+    def __init__(self, path: Path) -> None:
+        self.table: _Table | None = None
+        self.notes: dict[str, str] = {}
+        self.bad: list[int] = []
+        self.bad_total = 0
+        self.total = 0
+        self._path = path
+        self._kept: list[list[str]] = []
+        self._step = 1
+        self._last: list[str] = []
+        self._last_tokens = 0.0
+        self._concurrencies: set[str] = set()
+
+    def rows(self) -> list[Sample]:
+        """The kept samples, the last one of the file among them."""
+        at_end = (self.total - 1) % self._step == 0
+        return [self._sample(cells) for cells in (*self._kept, *([] if at_end else [self._last]))]
+
+    def add(self, number: int, text: str) -> None:
+        """Take whole lines, the first of which is line ``number`` (from 1)."""
+        numbers: Sequence[int] = range(number, number + text.count("\n") + 1)
+        lines = text.split("\n")
+        if _NO_ROW.search(text):
+            kept = [(at, line) for at, line in zip(numbers, lines, strict=True) if not self._is_note(line)]
+            numbers, lines = [at for at, _ in kept], [line for _, line in kept]
+        rows = [_cells(line) for line in lines] if '"' in text else [line.split(",") for line in lines]
+        if self.table is None and rows:
+            self.table = _table(rows[0], self._path)
+            numbers, rows = numbers[1:], rows[1:]
+        if self.table is not None and rows:
+            self._take(self.table, numbers, rows)
+
+    def _is_note(self, line: str) -> bool:
+        """Whether a line is no row; a note of the whole file is kept."""
+        text = line.strip()
+        if note := _NOTE.fullmatch(text):
+            self.notes[note.group(1).lower()] = note.group(2).strip()
+        return not text or text.startswith("#")
+
+    def _take(self, table: _Table, numbers: Sequence[int], rows: list[list[str]]) -> None:
+        try:
+            tokens = list(map(float, map(itemgetter(table.tokens_at), rows)))
+            times = list(map(float, map(itemgetter(table.ttft_at), rows)))
+            fine = set(map(len, rows)) == {len(table.header)} and _all_plausible(tokens, times, table.factor)
+        except (ValueError, IndexError):
+            fine = False
+        if not fine:
+            usable = [self._is_usable(table, cells) for cells in rows]
+            wrong = [number for number, good in zip(numbers, usable, strict=True) if not good]
+            self.bad += wrong[: _NAMED_LINES - len(self.bad)]
+            self.bad_total += len(wrong)
+            rows = [cells for cells, good in zip(rows, usable, strict=True) if good]
+            numbers = [number for number, good in zip(numbers, usable, strict=True) if good]
+            tokens = [float(cells[table.tokens_at]) for cells in rows]
+        self._require_order(numbers, tokens)
+        self._require_one_load(table, rows)
+        self._keep(rows)
+
+    def _is_usable(self, table: _Table, cells: list[str]) -> bool:
+        if len(cells) != len(table.header):
+            return False
+        try:
+            return is_plausible(float(cells[table.tokens_at]), float(cells[table.ttft_at]) * table.factor)
+        except ValueError:
+            return False
+
+    def _require_order(self, numbers: Sequence[int], tokens: list[float]) -> None:
+        before = [self._last_tokens, *tokens]
+        if before != sorted(before):
+            at = next(at for at, (one, other) in enumerate(pairwise(before)) if other < one)
+            raise InputFileError(
+                f"{self._path}: line {numbers[at]} goes back from {before[at]:.0f} to {tokens[at]:.0f} tokens; "
+                "sort the file by prompt_tokens (several runs in one file must not be mixed up)."
+            )
+        self._last_tokens = before[-1]
+
+    def _require_one_load(self, table: _Table, rows: list[list[str]]) -> None:
+        if table.concurrency_at is None:
+            return
+        self._concurrencies |= {cells[table.concurrency_at].strip() for cells in rows}
+        if len(self._concurrencies) > 1:
+            raise InputFileError(
+                f"{self._path} mixes values of concurrency; keep the rows of one, or of 1 for one request alone."
+            )
+
+    def _keep(self, rows: list[list[str]]) -> None:
+        self._kept += rows[-self.total % self._step :: self._step]
+        self.total += len(rows)
+        self._last = rows[-1] if rows else self._last
+        while len(self._kept) > 2 * MOST_SAMPLES:
+            self._kept = self._kept[::2]
+            self._step *= 2
+
+    def _sample(self, cells: list[str]) -> Sample:
+        table = self.table
+        assert table is not None
+        numeric = (table.tokens_at, table.ttft_at)
+        extra = {name: cells[index].strip() for index, name in enumerate(table.header) if index not in numeric}
+        return Sample(int(float(cells[table.tokens_at])), float(cells[table.ttft_at]) * table.factor, extra)
+
+
+def _all_plausible(tokens: list[float], times: list[float], factor: float) -> bool:
+    """is_plausible for many at once."""
+    return (
+        min(tokens) >= 1
+        and max(tokens) <= _MOST_TOKENS
+        and min(times) * factor >= _SHORTEST_S
+        and max(times) * factor <= _LONGEST_S
+        and all(map(float.is_integer, tokens))
+        and not any(map(math.isnan, times))
+    )
+
+
+def _batches(path: Path) -> Iterator[tuple[int, str]]:
+    """Whole lines of a file, about a MiB at a time, and the number of the first; InputFileError for what is no CSV."""
+    number, rest = 1, ""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:
+            while chunk := file.read(_BATCH):
+                text, whole, rest = (rest + chunk).rpartition("\n")
+                if len(rest) > _LONGEST_LINE:
+                    raise InputFileError(
+                        f"{path} has a line of more than {_LONGEST_LINE:,} characters; name a CSV file of TTFT samples."
+                    )
+                if whole:
+                    yield number, text
+                    number += text.count("\n") + 1
+            if rest:
+                yield number, rest
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InputFileError(f"{path} cannot be read ({reason}); name a CSV file with TTFT samples.") from None
-    numbered, notes = [], {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        if note := _NOTE.fullmatch(line.strip()):
-            notes[note.group(1).lower()] = note.group(2).strip()
-        elif line.strip() and not line.lstrip().startswith("#"):
-            numbered.append((number, line))
-    return numbered, notes
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line]))]
+    try:
+        return next(csv.reader([line]))
+    except csv.Error:
+        return []
+
+
+def _table(cells: Sequence[str], path: Path) -> _Table:
+    header = tuple(cell.strip() for cell in cells)
+    tokens_at, ttft_at, factor = _columns(header, path)
+    load = next((at for at, name in enumerate(header) if name.lower() == "concurrency"), None)
+    return _Table(header, tokens_at, ttft_at, factor, load)
 
 
 def _columns(header: Sequence[str], path: Path) -> tuple[int, int, float]:
@@ -100,40 +274,12 @@ def _columns(header: Sequence[str], path: Path) -> tuple[int, int, float]:
         )
     if len(tokens) != 1 or len(ttft) != 1:
         raise InputFileError(
-            f"{path} needs exactly one column prompt_tokens and one ttft_s or ttft_ms; it has {', '.join(header)}."
+            f"{path} needs exactly one column prompt_tokens and one ttft_s or ttft_ms; it has "
+            f"{', '.join(header)[:_SHOWN_HEADER]}."
         )
     return tokens[0], ttft[0], _TTFT_COLUMNS[names[ttft[0]]]
 
 
-def _sample(cells: Sequence[str], header: Sequence[str], tokens_at: int, ttft_at: int, factor: float) -> Sample | None:
-    if len(cells) != len(header):
-        return None
-    try:
-        tokens, ttft_s = float(cells[tokens_at]), float(cells[ttft_at]) * factor
-    except ValueError:
-        return None
-    if not (tokens >= 1 and tokens.is_integer() and math.isfinite(ttft_s) and ttft_s > 0):
-        return None
-    extra = {name: cells[index] for index, name in enumerate(header) if index not in (tokens_at, ttft_at)}
-    return Sample(int(tokens), ttft_s, extra)
-
-
-def _require_usable(rows: Sequence[tuple[int, Sample]], path: Path) -> None:
-    if not rows:
-        raise InputFileError(f"{path} has no sample; measure TTFT at three prompt lengths or more.")
-    for (_, before), (number, sample) in pairwise(rows):
-        if sample.prompt_tokens < before.prompt_tokens:
-            raise InputFileError(
-                f"{path}: line {number} goes back from {before.prompt_tokens} to {sample.prompt_tokens} tokens; "
-                "sort the file by prompt_tokens (several runs in one file must not be mixed up)."
-            )
-    concurrency = {value for _, sample in rows for name, value in sample.extra.items() if name.lower() == "concurrency"}
-    if len(concurrency) > 1:
-        raise InputFileError(
-            f"{path} mixes values of concurrency; keep the rows of one, or of 1 for one request alone."
-        )
-
-
-def _lines(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:5])) + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")
-    return f"line{'s' if len(numbers) > 1 else ''} {shown}"
+def _lines(first: Sequence[int], total: int) -> str:
+    shown = ", ".join(map(str, first)) + (f" and {total - len(first)} more" if total > len(first) else "")
+    return f"line{'s' if total > 1 else ''} {shown}"

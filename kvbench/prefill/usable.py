@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kvbench.formats.serving.record import ServedRequest, ServingRun
 from kvbench.prefill.alone import Load, loads
-from kvbench.prefill.samples import Sample
+from kvbench.prefill.samples import Sample, is_plausible
 
 SHARED = "that shared the server with others"
 _WARM_UP = "of the warm-up"
@@ -93,7 +93,7 @@ def _unusable(request: ServedRequest, run: ServingRun, *, told: bool) -> str | N
         return _NOT_STREAMED
     if not request.ok:
         return _FAILED
-    if not request.prompt_tokens or request.ttft_s is None:
+    if not request.prompt_tokens or request.ttft_s is None or not is_plausible(request.prompt_tokens, request.ttft_s):
         return _WITHOUT
     cached = bool(request.cached_tokens) if told else bool(run.hit_rate)
     return _CACHED if cached else None
@@ -102,7 +102,7 @@ def _unusable(request: ServedRequest, run: ServingRun, *, told: bool) -> str | N
 def _of_average(run: ServingRun, *, allow_queued: bool) -> Usable:
     summary, load = run.summary, loads(run)[0]
     tokens, ttft_s, count = summary.prompt_tokens_mean, summary.ttft_mean_s, summary.completed or 1
-    if tokens is None or round(tokens) < 1 or ttft_s is None:
+    if tokens is None or ttft_s is None or not is_plausible(round(tokens), ttft_s):
         return Usable(run, (), frozenset(), Counter())
     reason = None
     if run.streamed is False:

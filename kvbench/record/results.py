@@ -12,12 +12,19 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge, Le
+
+from kvbench.border import bounded
+from kvbench.border.escaping import escaped
 from kvbench.errors import ResultFileError
 from kvbench.record.histogram import Histogram
-from kvbench.units import one_line
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 SCHEMA_VERSION = 1
 RESULT_NAME = "result.json"
@@ -30,6 +37,17 @@ CacheState = Literal["cold", "cached", "unknown"]
 Access = Literal["random", "sequential"]
 Value = str | int | float | bool | None
 
+# A result file that somebody else made is held to these when it is read.
+Natural = Annotated[int, Ge(0)]
+Positive = Annotated[int, Ge(1)]
+Measure = Annotated[float, Ge(0)]
+
+_LONGEST_SERIES_S = 1_000_000
+# Of the keys that lead to a fault, so much is repeated.
+_LONGEST_STEP = 40
+_LARGEST = 1 << 63
+_READ_BY_PEOPLE = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class LatencyNs:
@@ -39,17 +57,17 @@ class LatencyNs:
     off, and therefore sometimes above ``max``.
     """
 
-    mean: float | None = None
-    min: int | None = None
-    max: int | None = None
-    p50: int | None = None
-    p90: int | None = None
-    p95: int | None = None
-    p99: int | None = None
-    p99_9: int | None = None
-    p99_low: int | None = None
-    p99_high: int | None = None
-    intervals: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    mean: Measure | None = None
+    min: Natural | None = None
+    max: Natural | None = None
+    p50: Natural | None = None
+    p90: Natural | None = None
+    p95: Natural | None = None
+    p99: Natural | None = None
+    p99_9: Natural | None = None
+    p99_low: Natural | None = None
+    p99_high: Natural | None = None
+    intervals: dict[str, tuple[Natural | None, Natural | None]] = field(default_factory=dict)
 
     @property
     def mean_s(self) -> float | None:
@@ -61,10 +79,10 @@ class LatencyNs:
 class Direction:
     """What one direction did: operations, bytes, rates per second, and latency (None when it was not recorded)."""
 
-    ios: int
-    bytes: int
-    iops: float
-    bytes_per_s: float
+    ios: Natural
+    bytes: Natural
+    iops: Measure
+    bytes_per_s: Measure
     latency_ns: LatencyNs | None = None
 
 
@@ -72,9 +90,9 @@ class Direction:
 class Calls:
     """Calls of one kind that move no data, such as lookups or opens: how many, how long each took, and failures."""
 
-    count: int
+    count: Natural
     latency_ns: LatencyNs | None = None
-    failed: int = 0
+    failed: Natural = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +111,28 @@ class Conditions:
 
     ioengine: str | None = None
     direct: bool | None = None
-    iodepth: int | None = None
+    iodepth: Natural | None = None
     iodepth_reached: bool | None = None
-    rwmixread: int | None = None
-    requested_runtime_s: float | None = None
-    dataset_bytes: int | None = None
-    memory_bytes: int | None = None
+    rwmixread: Annotated[int, Ge(0), Le(100)] | None = None
+    requested_runtime_s: Measure | None = None
+    dataset_bytes: Natural | None = None
+    memory_bytes: Natural | None = None
     filesystem: str | None = None
-    cached_fraction: float | None = None
-    device_read_bytes: int | None = None
-    device_written_bytes: int | None = None
+    cached_fraction: Measure | None = None
+    device_read_bytes: Natural | None = None
+    device_written_bytes: Natural | None = None
     cache_state: CacheState | None = None
-    failed_ios: int | None = None
-    load_1m: float | None = None
-    cpu_steal_percent: float | None = None
-    submission_ns: float | None = None
+    failed_ios: Natural | None = None
+    load_1m: Measure | None = None
+    cpu_steal_percent: Measure | None = None
+    submission_ns: Measure | None = None
     access: Access | None = None
     objects_written: bool | None = None
-    limit_bytes_per_s: int | None = None
+    limit_bytes_per_s: Natural | None = None
     limit_source: str | None = None
     limit_asked: bool = False
     paced: str | None = None
-    unwritten_bytes: int | None = None
+    unwritten_bytes: Natural | None = None
     backing_filesystem: str | None = None
     cache_drop: str | None = None
     other_runs: int | None = None
@@ -139,7 +157,7 @@ class HookRun:
 class Event:
     """What happened to the tier in one second of a point's series, seconds from 1 over all its rounds."""
 
-    second: int
+    second: Annotated[int, Ge(1), Le(_LONGEST_SERIES_S)]
     text: str
 
 
@@ -150,16 +168,16 @@ class Round:
     ``..._quarters`` are the rates of its first and its last quarter, where its series is long enough to tell.
     """
 
-    repeat: int
-    runtime_s: float
-    read_bytes_per_s: float | None = None
-    write_bytes_per_s: float | None = None
-    read_p99_ns: int | None = None
-    write_p99_ns: int | None = None
-    read_p50_ns: int | None = None
-    write_p50_ns: int | None = None
-    read_quarters_bytes_per_s: tuple[float, float] | None = None
-    write_quarters_bytes_per_s: tuple[float, float] | None = None
+    repeat: Natural
+    runtime_s: Measure
+    read_bytes_per_s: Measure | None = None
+    write_bytes_per_s: Measure | None = None
+    read_p99_ns: Natural | None = None
+    write_p99_ns: Natural | None = None
+    read_p50_ns: Natural | None = None
+    write_p50_ns: Natural | None = None
+    read_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
+    write_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +192,11 @@ class PointResult:
     source: str
     tier: str
     driver: str
-    io_bytes: int
+    io_bytes: Natural
     mix: Mix
-    numjobs: int
+    numjobs: Positive
     clients: tuple[str, ...] = ()
-    runtime_s: float | None = None
+    runtime_s: Measure | None = None
     latency_source: LatencySource | None = None
     status: Status = "ok"
     reason: str | None = None
@@ -216,17 +234,17 @@ class Use:
     """
 
     model: str
-    tp: int
+    tp: Positive
     kv_dtype: str
     connector: str
     engine_version: str | None
-    io_bytes: int
-    block_tokens: int
-    units_per_block: int = 1
-    parallelism_per_request: int = 16
-    windowed_units: int = 0
-    window_units: int = 0
-    threads: int | None = None
+    io_bytes: Positive
+    block_tokens: Positive
+    units_per_block: Natural = 1
+    parallelism_per_request: Positive = 16
+    windowed_units: Natural = 0
+    window_units: Natural = 0
+    threads: Positive | None = None
 
     def in_flight(self, concurrent: int) -> int:
         """Units in flight while ``concurrent`` requests restore at once."""
@@ -265,7 +283,16 @@ class RunResult:
 
 def save(result: RunResult, run_dir: Path) -> None:
     """Write RUN_DIR/result.json atomically: a reader, or a killed run, sees the old file or the new one."""
-    write_atomically(run_dir / RESULT_NAME, json.dumps(to_json(result), indent=1, allow_nan=False) + "\n")
+    write_atomically(run_dir / RESULT_NAME, json_text(to_json(result), indent=1))
+
+
+def json_text(data: object, indent: int) -> str:
+    """JSON data as a text with an end of line; ValueError for NaN and infinity, which would be a bug of ours.
+
+    Indented as far as people read it: Python takes ten times as long for that.
+    """
+    text = json.dumps(data, allow_nan=False)
+    return (text if len(text) > _READ_BY_PEOPLE else json.dumps(data, indent=indent)) + "\n"
 
 
 def to_json(result: RunResult) -> dict[str, Any]:
@@ -294,7 +321,7 @@ def load(run_dir: Path) -> RunResult:
         result = TypeAdapter(RunResult).validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part)[:_LONGEST_STEP] for part in first["loc"])
         raise ResultFileError(f"{path} is damaged at {where}: {first['msg']}; restore it or measure again.") from None
     for number, point in enumerate(result.points):
         # Zero is what an imported job has that did nothing.
@@ -316,7 +343,7 @@ def inside(run_dir: Path, name: str) -> Path:
         # A loop of links, a name that is too long or holds a zero byte: no file of ours either.
         pass
     raise ResultFileError(
-        f"{one_line(str(run_dir))} takes '{one_line(name)[:200]}' from outside of itself, which kvbench never writes; "
+        f"{escaped(str(run_dir))} takes '{escaped(name)[:200]}' from outside of itself, which kvbench never writes; "
         "use the directory as it was made, or a copy without links (cp -rL) if you trust it."
     )
 
@@ -328,9 +355,14 @@ def open_run(path: Path) -> tuple[Path, RunResult]:
 
 def save_histograms(run_dir: Path, name: str, histograms: Mapping[str, Histogram]) -> None:
     """Write ``{"unit": "ns", "<direction>": {"<latency_ns>": count}}``, the format that all drivers share."""
+    write_atomically(run_dir / name, histograms_text(histograms))
+
+
+def histograms_text(histograms: Mapping[str, Histogram]) -> str:
+    """The content of such a file."""
     content: dict[str, object] = {"unit": "ns"}
     content |= {direction: {str(ns): n for ns, n in histogram.bins} for direction, histogram in histograms.items()}
-    write_atomically(run_dir / name, json.dumps(content) + "\n")
+    return json.dumps(content) + "\n"
 
 
 def save_observations(path: Path, rounds: Sequence[Observation]) -> None:
@@ -359,25 +391,76 @@ def load_histogram(run_dir: Path, point: PointResult, direction: str) -> Histogr
     if not isinstance(bins, dict) or not bins:
         return None
     try:
-        return Histogram.from_counts({int(ns): int(count) for ns, count in bins.items()})
+        return Histogram.from_counts({int(ns): _counted(int(ns), count) for ns, count in bins.items()})
     except (TypeError, ValueError):
         raise ResultFileError(f"{path} is damaged; measure the point again.") from None
 
 
+def _counted(ns: int, count: Any) -> int:
+    if type(count) is not int or not (0 <= count < _LARGEST and 0 <= ns < _LARGEST):
+        raise ValueError("no count of operations")
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class DirectionSecond:
+    """What one direction did in one second."""
+
+    bytes_per_s: Measure = 0
+    iops: Measure = 0
+    mean_latency_ns: Measure | None = None
+    bins: dict[str, Natural] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """One second of a series, as far as anything reads it; drivers may keep more."""
+
+    second: Annotated[int, Ge(1), Le(_LONGEST_SERIES_S)]
+    round: Natural = 1
+    read: DirectionSecond = DirectionSecond()
+    write: DirectionSecond = DirectionSecond()
+    host: dict[str, float | None] = field(default_factory=dict)
+    events: tuple[str, ...] = ()
+
+
 def load_series(run_dir: Path, point: PointResult) -> list[dict[str, Any]]:
-    """The one-second series of a point, as its driver wrote it; empty when none was kept."""
+    """The one-second series of a point, as its driver wrote it; empty when none was kept, or it cannot be read.
+
+    ResultFileError for a series that reads well and is none: somebody changed it.
+    """
     return [] if point.series is None else read_series(inside(run_dir, point.series))
 
 
 def read_series(path: Path) -> list[dict[str, Any]]:
-    """The entries of a file with a one-second series; empty when there is none, or it is damaged."""
+    """The entries of a file with a one-second series; empty when there is none, or it cannot be read."""
     if not path.is_file():
         return []
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = bounded.read_bytes(path)
+        found = bounded.json_of(content, "refuse")
+    except (OSError, ValueError):
         return []
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    if not _is_series(content):
+        raise ResultFileError(f"{path} is damaged; measure the point again, or remove that file.")
+    return list(found)
+
+
+def _is_series(content: bytes) -> bool:
+    from pydantic import ValidationError
+
+    try:
+        _series_adapter().validate_json(content, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def _series_adapter() -> TypeAdapter[list[Second]]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(list[Second])
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -385,9 +468,9 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
         # A path of the user's may hold bytes that are no UTF-8; they are written as escapes. A new file only: never
         # through a link that somebody laid there.
+        temporary.unlink(missing_ok=True)
         with temporary.open("x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
             file.flush()
@@ -399,14 +482,14 @@ def write_atomically(path: Path, text: str) -> None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = bounded.json_of(bounded.read_bytes(path, regular=True), "refuse")
     except FileNotFoundError:
         raise ResultFileError(
             f"{path} does not exist; name a run directory that 'kvbench fio' or 'kvbench import' wrote."
         ) from None
     except OSError as error:
         raise ResultFileError(f"{path} cannot be read ({error.strerror}).") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ResultFileError(f"{path} is not complete JSON ({error}); restore it or measure again.") from None
     if not isinstance(data, dict):
         raise ResultFileError(f"{path} holds no JSON object; name a run directory.")

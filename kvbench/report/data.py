@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
+from kvbench.border.escaping import escaped
 from kvbench.decide.crossover import Verdict
 from kvbench.report.tables import Table
 
@@ -164,8 +164,8 @@ def as_table(sheet: Sheet, keep: Sequence[str] | None = None) -> Table:
 
 
 def clean(text: str) -> str:
-    """``text`` on one line without control, formatting or surrogate characters, which hide or break what follows."""
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_hidden(char) else char for char in " ".join(text.split()))
+    """``text`` on one line, what would act or hide in it spelled out."""
+    return escaped(" ".join(text.split()))
 
 
 def scrubbed(value: T) -> T:
@@ -182,7 +182,3 @@ def _scrub(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{item.name: _scrub(getattr(value, item.name)) for item in fields(value)})
     return value
-
-
-def _is_hidden(char: str) -> bool:
-    return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Cn", "Co")

@@ -7,11 +7,12 @@ import io
 import json
 from pathlib import Path
 
+from kvbench.border.escaping import escaped
 from kvbench.errors import UsageError
 from kvbench.record.results import write_atomically
 from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
+from kvbench.report.ours import require_own_page
 from kvbench.report.tables import Table, markdown
-from kvbench.units import one_line
 
 # A spreadsheet takes a cell that starts like this for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -67,11 +68,14 @@ def summary_markdown(report: Report) -> str:
 
 
 def write_views(report: Report, page: str, output: Path) -> tuple[Path, ...]:
-    """Write the page, and beside it FILE.md, FILE.json and FILE-tables/ with every table as CSV and JSON."""
+    """Write the page, and beside it FILE.md, FILE.json and FILE-tables/ with every table as CSV and JSON.
+
+    UsageError, before anything is written, when one of these files exists and is somebody else's.
+    """
     tables = output.with_name(f"{output.stem}-tables")
     if tables.is_symlink():
         raise UsageError(
-            f"{one_line(str(tables))} is a link, and a report writes beside its page only; name another -o."
+            f"{escaped(str(tables))} is a link, and a report writes beside its page only; name another -o."
         )
     texts = {
         output.with_suffix(".json"): _json(to_json(report)),
@@ -80,6 +84,8 @@ def write_views(report: Report, page: str, output: Path) -> tuple[Path, ...]:
         **{tables / f"{sheet.key}.json": _json(sheet_json(sheet)) for sheet in report.sheets},
         output: page,
     }
+    data = output.with_suffix(".json")
+    require_own_page(output, data, [path for path in texts if path not in (output, data)])
     for path, text in texts.items():
         write_atomically(path, text)
     return tuple(texts)

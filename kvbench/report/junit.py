@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from kvbench.border.escaping import escaped
 from kvbench.report.gate import Gate
 
 
@@ -13,16 +14,17 @@ def junit(result: Gate, suite: str) -> str:
     errors = sum(criterion.ok is None for criterion in result.criteria)
     counts = {"tests": str(len(result.criteria)), "failures": str(failures), "errors": str(errors)}
     root = ElementTree.Element("testsuites", {"name": "kvbench gate", **counts})
-    element = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts, "skipped": "0", "time": "0"})
+    element = ElementTree.SubElement(root, "testsuite", {"name": escaped(suite), **counts, "skipped": "0", "time": "0"})
     for criterion in result.criteria:
         case = ElementTree.SubElement(
-            element, "testcase", {"classname": "kvbench.report.gate", "name": criterion.name, "time": "0"}
+            element, "testcase", {"classname": "kvbench.report.gate", "name": escaped(criterion.name), "time": "0"}
         )
-        text = f"observed: {criterion.observed}\nwanted: {criterion.wanted}"
+        observed = escaped(criterion.observed)
+        text = f"observed: {observed}\nwanted: {escaped(criterion.wanted)}"
         if criterion.ok is None:
-            ElementTree.SubElement(case, "error", {"type": "cannot say", "message": criterion.observed}).text = text
+            ElementTree.SubElement(case, "error", {"type": "cannot say", "message": observed}).text = text
         elif not criterion.ok:
-            ElementTree.SubElement(case, "failure", {"type": "not viable", "message": criterion.observed}).text = text
+            ElementTree.SubElement(case, "failure", {"type": "not viable", "message": observed}).text = text
         else:
             ElementTree.SubElement(case, "system-out").text = text
     ElementTree.indent(root)

@@ -17,6 +17,7 @@ from matplotlib.text import Annotation, Text
 from kvbench.report.data import Report
 from kvbench.report.drawing import INK, PAPER, css_variables
 from kvbench.report.figures import draw
+from kvbench.report.ours import PNG_MARK, require_ours
 
 _CSS = Path(__file__).resolve().parent / "templates" / "report.css"
 _DPI = 160
@@ -26,11 +27,15 @@ _PROPERTIES = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredge
 
 
 def write_pngs(report: Report, folder: Path) -> tuple[Path, ...]:
-    """Write every figure of the report as FOLDER/<key>.png, its title in it; the paths."""
+    """Write every figure of the report as FOLDER/<key>.png, its title in it; the paths.
+
+    UsageError when a file of that name is there and kvbench did not make it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for figure in report.figures:
         path = folder / f"{figure.key}.png"
+        require_ours(path, PNG_MARK)
         path.write_bytes(png(draw(figure, report.tiers), figure.title))
         written.append(path)
     return tuple(written)
@@ -46,7 +51,14 @@ def png(drawing: Figure, title: str) -> bytes:
     drawing.text(0.01, 1.0, heading, va="bottom", weight="bold", color=colours[INK])
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
-        drawing.savefig(buffer, format="png", dpi=_DPI, facecolor=colours[PAPER], bbox_inches="tight")
+        drawing.savefig(
+            buffer,
+            format="png",
+            metadata={"Software": "kvbench"},
+            dpi=_DPI,
+            facecolor=colours[PAPER],
+            bbox_inches="tight",
+        )
     return buffer.getvalue()
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvbench.border.escaping import escaped
 from kvbench.record.results import Caveat, LatencyNs, PointResult, RunResult, Use
 from kvbench.record.stats import FIO_LAST_BIN_NS
 from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
@@ -147,5 +148,5 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 def _cell(text: str) -> str:
     # Names come from users: keep them from ending a cell, opening a tag, or starting emphasis or code.
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
-    return " ".join(_MARKDOWN.sub(r"\\\g<0>", escaped).split())
+    shown = escaped(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
+    return _MARKDOWN.sub(r"\\\g<0>", shown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -12,15 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from kvbench.border.redaction import is_secret_name, without_values
 from kvbench.errors import UsageError
 from kvbench.record.results import HookRun
 
 TIMEOUT_S = 300.0
 _TAIL_CHARACTERS = 2000
-_SECRET_NAME = re.compile(r"key|secret|token|pass|credential", re.IGNORECASE)
-_WORD = r"[\w-]*(?:secret|token|passw|passphrase|api_?key|access_?key|credential)[\w-]*"
-_GIVEN = re.compile(rf"(?i)(--?{_WORD}(?:\s+|=)|{_WORD}\s*[=:]\s*)(?!<removed>)([^\s,;]+)")
-_IN_URL = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _SHORTEST_SECRET = 6
 
 
@@ -74,12 +70,10 @@ def run_before_read(
 
 
 def without_secrets(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """``text`` without the values of environment variables named like secrets, and without ``password=...``."""
+    """``text`` without the values of variables named like secrets, and without what looks like a credential."""
     variables = os.environ if environment is None else environment
-    values = [value for name, value in variables.items() if _SECRET_NAME.search(name) and _is_secret(value)]
-    for value in sorted(values, key=len, reverse=True):
-        text = text.replace(value, "<removed>")
-    return _IN_URL.sub(r"\1:<removed>@", _GIVEN.sub(r"\1<removed>", text))
+    named = [value for name, value in variables.items() if is_secret_name(name)]
+    return without_values(text, filter(_is_secret, named))
 
 
 def _is_secret(value: str) -> bool:

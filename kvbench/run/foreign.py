@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvbench.border.escaping import escaped
 from kvbench.errors import UsageError
-from kvbench.units import one_line
 
 LOCK_NAME = ".kvbench.lock"
 
@@ -25,8 +25,8 @@ def require_repeated(run_dir: Path, saved: Commands, repeated: Commands) -> None
     if saved:
         wanted = " ".join(f"{option} {shlex.quote(shlex.join(words))}" for option, words in saved.items())
         raise UsageError(
-            f"{one_line(str(run_dir))} was started with commands, and whoever made it may have written them; they run "
-            f"only when you repeat them. If that is what you want to run here, resume with exactly {one_line(wanted)}"
+            f"{escaped(str(run_dir))} was started with commands, and whoever made it may have written them; they run "
+            f"only when you repeat them. If that is what you want to run here, resume with exactly {escaped(wanted)}"
         )
     raise UsageError(f"{run_dir} was started without {', '.join(repeated)}; leave that out to resume it.")
 
@@ -38,9 +38,9 @@ def require_own_files(run_dir: Path) -> None:
             path = Path(folder, name)
             why = _why_foreign(path)
             if why is not None:
-                shown = one_line(str(path.relative_to(run_dir)))
+                shown = escaped(str(path.relative_to(run_dir)))
                 raise UsageError(
-                    f"{one_line(str(run_dir))} holds '{shown[:200]}', {why}, and a run writes only into its own files; "
+                    f"{escaped(str(run_dir))} holds '{shown[:200]}', {why}, and a run writes only into its own files; "
                     "resume a copy (cp -r --no-preserve=links -L) if you trust it, or start a new run."
                 )
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvbench.border import bounded
+from kvbench.border.escaping import escaped
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.registry import PROGRAMS
 from kvbench.drivers.replay.blocks import least_blocks
@@ -18,7 +20,7 @@ from kvbench.record.results import Use, inside, write_atomically
 from kvbench.tiers.bucket import SCHEME, BucketTier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.target import Tier
-from kvbench.units import format_bytes, is_one_line, one_line
+from kvbench.units import format_bytes, is_one_line
 
 MEASUREMENT_NAME = "measurement.json"
 
@@ -178,7 +180,9 @@ def load(run_dir: Path) -> Measurement:
 
     path = inside(run_dir, MEASUREMENT_NAME)
     try:
-        found = TypeAdapter(Measurement).validate_json(path.read_bytes(), strict=True)
+        content = bounded.read_bytes(path, regular=True)
+        bounded.json_of(content, "refuse")
+        found = TypeAdapter(Measurement).validate_json(content, strict=True)
     except FileNotFoundError:
         raise ResultFileError(
             f"{path} does not exist, so there is nothing to resume; start without --resume."
@@ -189,10 +193,12 @@ def load(run_dir: Path) -> Measurement:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         why = f"{where}: {first['msg']}" if where else first["msg"]
-        raise ResultFileError(f"{path} is damaged ({one_line(why)[:300]}); start a new run with another -o.") from None
+        raise ResultFileError(f"{path} is damaged ({escaped(why)[:300]}); start a new run with another -o.") from None
+    except ValueError as error:
+        raise ResultFileError(f"{path} is damaged ({error}); start a new run with another -o.") from None
     complaint = next(complaints(found), None)
     if complaint is not None:
-        raise ResultFileError(f"{path} cannot be run: {one_line(complaint)[:300]}; start a new run with another -o.")
+        raise ResultFileError(f"{path} cannot be run: {escaped(complaint)[:300]}; start a new run with another -o.")
     return found
 
 

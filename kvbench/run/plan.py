@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kvbench.border.escaping import escaped
 from kvbench.connectors import Group, Stored
 from kvbench.layout.sized import SizedModel
 from kvbench.record.point import Point, point_id
 from kvbench.record.results import Mix, Use
-from kvbench.units import one_line
 
 
 def uses_of(sized: SizedModel, stored: Stored) -> list[Use]:
@@ -40,7 +40,7 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
 def job_comments(uses: Iterable[Use]) -> str:
     """Comment lines for a job file: what each use stores, where a connector of an engine decided it."""
     lines = [
-        one_line(
+        escaped(
             f"; {use.model}, TP {use.tp}, {use.kv_dtype}: {use.connector} of vLLM {use.engine_version} makes "
             f"{use.units_per_block + use.windowed_units} x {use.io_bytes} bytes for {use.block_tokens} tokens, "
             f"{use.parallelism_per_request} in flight for one request"

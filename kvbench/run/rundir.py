@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +16,14 @@ from kvbench.errors import UsageError
 from kvbench.host import environment
 from kvbench.record import results
 from kvbench.record.point import slug
-from kvbench.record.results import Observation, RunResult, Use
+from kvbench.record.results import Observation, PointResult, RunResult, Use
 from kvbench.run import measurement
 from kvbench.run.foreign import LOCK_NAME, Commands, locked, require_own_files, require_repeated
 from kvbench.run.measurement import Measurement
 
 REPORTS = Path("reports")
 IMPORTED_FOLDER = "imported"
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,7 @@ class OpenRun:
 
 def fresh(output: Path | None, tiers: Sequence[str]) -> Path:
     """An empty directory for a new run: ``output``, else reports/<UTC time>-<tier>; a used one is never reused."""
-    if output is None:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        output = REPORTS / "-".join([stamp, *map(slug, tiers)])
+    output = default_path(tiers) if output is None else output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"{output} is not empty; name another -o, or continue that run with --resume.")
     try:
@@ -54,6 +53,12 @@ def fresh(output: Path | None, tiers: Sequence[str]) -> Path:
     except OSError as error:
         raise UsageError(f"the run directory {output} cannot be written ({error.strerror}); name another -o.") from None
     return output.resolve()
+
+
+def default_path(tiers: Sequence[str]) -> Path:
+    """reports/<UTC time>-<tier>; of many tiers the first ones, since a file name ends at 255 bytes."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return REPORTS / "-".join([stamp, *map(slug, tiers)])[:_LONGEST_NAME].rstrip("-.")
 
 
 def newest() -> Path | None:
@@ -120,30 +125,82 @@ def claimed(run_dir: Path) -> Iterator[str | None]:
         yield unlocked
 
 
-def save_imported(
-    run_dir: Path,
-    raw: Mapping[str, object],
-    imported: Sequence[Observation],
-    uses: tuple[Use, ...],
-    labels: Mapping[str, str],
-) -> RunResult:
-    """Write a run that was measured elsewhere: its raw documents (secrets removed), histograms and result."""
-    for name, documents in raw.items():
-        results.write_atomically(run_dir / IMPORTED_FOLDER / name, json.dumps(documents, indent=1) + "\n")
-    result = RunResult(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        uses=uses,
-        labels=dict(labels),
-        environment={"kvbench": __version__, "measured_elsewhere": True},
-    )
-    for item in imported:
-        point = item.point
+class ImportedRun:
+    """A run that was measured elsewhere, written file by file, so that thousands of them need no memory together."""
+
+    def __init__(self, path: Path) -> None:
+        """Write into ``path``, an empty directory."""
+        self.path = path
+        self._points: dict[str, PointResult] = {}
+        self._written: list[Path] = []
+
+    @property
+    def io_bytes(self) -> frozenset[int]:
+        """The I/O sizes that were measured."""
+        return frozenset(point.io_bytes for point in self._points.values())
+
+    def add(self, name: str, documents: Sequence[object], found: Sequence[Observation]) -> None:
+        """Write the documents of one file (without their secrets) and the histograms of its points."""
+        self._write(f"{IMPORTED_FOLDER}/{slug(name)}.json", json.dumps(documents) + "\n")
+        for item in found:
+            self._add(item)
+
+    def finish(self, uses: tuple[Use, ...], labels: Mapping[str, str]) -> RunResult:
+        """Write the result; the run."""
+        result = RunResult(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            uses=uses,
+            points=tuple(self._points.values()),
+            labels=dict(labels),
+            environment={"kvbench": __version__, "measured_elsewhere": True},
+        )
+        self._written += [self.path / results.RESULT_NAME]
+        results.save(result, self.path)
+        return result
+
+    def discard(self) -> None:
+        """Remove what was written, and nothing else."""
+        for path in self._written:
+            path.unlink(missing_ok=True)
+        (self.path / LOCK_NAME).unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.path / IMPORTED_FOLDER).rmdir()
+
+    def _add(self, item: Observation) -> None:
+        point, count = item.point, 1
+        while point.id in self._points:
+            # Names of two files and their jobs may join to the same text.
+            count += 1
+            point = replace(point, id=f"{item.point.id}-{count}")
         if item.histograms:
-            point = replace(point, histogram=f"{IMPORTED_FOLDER}/{point.id}.histogram.json")
-            results.save_histograms(run_dir, f"{IMPORTED_FOLDER}/{point.id}.histogram.json", item.histograms)
-        result = result.with_point(point)
-    results.save(result, run_dir)
-    return result
+            name = f"{IMPORTED_FOLDER}/{point.id}.histogram.json"
+            point = replace(point, histogram=name)
+            self._write(name, results.histograms_text(item.histograms))
+        self._points[point.id] = point
+
+    def _write(self, name: str, text: str) -> None:
+        # A copy of what exists elsewhere: waiting for the disk after each of thousands would take most of the time.
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        self._written.append(path)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def importing(output: Path | None, names: Sequence[str]) -> Iterator[ImportedRun]:
+    """A run directory to fill with what was measured elsewhere; nothing stays of it where that fails."""
+    wanted = output if output is not None else default_path(names)
+    made = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
+    imported = ImportedRun(fresh(wanted, names))
+    try:
+        with claimed(imported.path):
+            yield imported
+    except BaseException:
+        imported.discard()
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def ask_cluster() -> Mapping[str, Any] | str:
             command, capture_output=True, text=True, timeout=_ASK_S, check=False, stdin=subprocess.DEVNULL
         )
         answer = json.loads(done.stdout) if done.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+    except (OSError, subprocess.TimeoutExpired, ValueError, RecursionError):
         answer = None
     return (
         answer if isinstance(answer, dict) else "the cluster does not answer 'ceph osd dump' with the keys on this host"

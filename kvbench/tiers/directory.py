@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvbench.border.escaping import escaped
 from kvbench.errors import TierError, ToolError
 from kvbench.tiers import ceph
 from kvbench.tiers.device import device_facts, sector_bytes
@@ -21,7 +22,7 @@ from kvbench.tiers.guard import Guard, processes_with
 from kvbench.tiers.held import Held, HeldDirectory, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
-from kvbench.tiers.removal import PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, shown, why_kept
+from kvbench.tiers.removal import PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, why_kept
 from kvbench.units import format_bytes
 
 # What kvbench makes; other names are looked at only for a marker.
@@ -209,8 +210,8 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
         finally:
             left = guard.release()
             if left:
-                later = f"'kvbench clean --tier {shown(str(tier.path))}' removes it later"
-                _say(f"{shown(str(path))} was not removed: {left}; {later}.")
+                later = f"'kvbench clean --tier {escaped(str(tier.path))}' removes it later"
+                _say(f"{escaped(str(path))} was not removed: {left}; {later}.")
 
 
 def _new_marked(tier: DirectoryTier, path: Path, token: str, stack: ExitStack) -> HeldDirectory:
@@ -258,10 +259,10 @@ def remove_leftovers(directory: Path, owner: int | None = None) -> list[Path]:
     ]
     worth_a_word = [item for item in found if item.kept and item.kept.kind in ("odd", "stuck")]
     for item in worth_a_word[:_MOST_SAID]:
-        _say(f"{shown(str(item.path))} stays: {item.kept.why if item.kept else ''}.")
+        _say(f"{escaped(str(item.path))} stays: {item.kept.why if item.kept else ''}.")
     if len(worth_a_word) > _MOST_SAID:
         rest = len(worth_a_word) - _MOST_SAID
-        _say(f"{rest} more stay; 'kvbench clean --tier {shown(str(directory))}' names them.")
+        _say(f"{rest} more stay; 'kvbench clean --tier {escaped(str(directory))}' names them.")
     return [item.path for item in found if item.kept is None]
 
 
@@ -287,7 +288,7 @@ def why_at_work(marker: Marker, age_s: float, older_than_s: float | None) -> str
         return f"process {marker.process} is still at work" if living else None
     if older_than_s is not None and age_s > older_than_s:
         return None
-    return f"made on {shown(marker.host)}, by a process that cannot be asked from here"
+    return f"made on {escaped(marker.host)}, by a process that cannot be asked from here"
 
 
 def _rule(owner: int | None, older_than_s: float | None = None) -> Rule:

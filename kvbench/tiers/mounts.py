@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvbench.border.redaction import redacted
+
 MountKind = Literal["block", "network", "fuse", "memory", "overlay", "other"]
 
 # File systems that keep file data in memory: O_DIRECT succeeds there on current kernels and proves nothing.
@@ -15,13 +17,10 @@ NETWORK_FILESYSTEMS = frozenset(
     {"nfs", "nfs4", "ceph", "cifs", "smb3", "lustre", "beegfs", "gpfs", "glusterfs", "9p", "wekafs", "afs", "pvfs2"}
 )
 
-# Options that carry credentials on some file systems (cifs, ceph, s3fs).
-_SECRET_OPTION = re.compile(r"\b([A-Za-z_]*(?:key|secret|token|pass)[A-Za-z_]*)=[^,]*", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount: where, what type, from which source, with which options (credentials removed), on which device."""
+    """One mount: where, what type, from which source, which options (credentials removed), on which device."""
 
     mount_point: str
     filesystem: str
@@ -135,8 +134,8 @@ def _parse(line: str) -> Mount | None:
     return Mount(
         mount_point=unescape(fields[4]),
         filesystem=tail[0],
-        source=unescape(tail[1]),
-        options=_SECRET_OPTION.sub(r"\1=<removed>", options),
+        source=redacted(unescape(tail[1])),
+        options=redacted(options),
         device_numbers=fields[2],
     )
 

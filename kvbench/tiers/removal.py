@@ -9,7 +9,7 @@ removal, so that nothing is followed that is renamed or replaced meanwhile:
 - the run that made it is dead.
 
 The marker goes last, so that ``clean`` finds what could be removed only in part. Buckets share the reading of markers.
-This module needs nothing but the standard library, because the guard runs without anything else.
+This module needs nothing but the standard library and a module that needs no more, because the guard runs alone.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
+
+from kvbench.border.escaping import escaped
 
 WORK_PREFIX = "kvbench-"
 MARKER_NAME = ".kvbench-owner.json"
@@ -104,15 +106,10 @@ class _Failures:
 
     def add(self, where: str, error: OSError) -> None:
         self.count += 1
-        self.first = self.first or f"{shown(where)} could not be removed ({reason(error)})"
+        self.first = self.first or f"{escaped(where)} could not be removed ({reason(error)})"
 
     def __str__(self) -> str:
         return self.first + (f", and {self.count - 1} more" if self.count > 1 else "")
-
-
-def shown(text: str) -> str:
-    """The text for a terminal: whatever would steer it, break the line or not be seen is written as its escape."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def reason(error: OSError) -> str:
@@ -253,7 +250,7 @@ def _require_nothing_mounted(top: int) -> None:
     for point in re.findall(r"^\S+ \S+ \S+ \S+ ([^ ]+) ", mounts, re.MULTILINE):
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
         if point.startswith(own):
-            raise _Stays(f"something is mounted inside it, on {shown(point)}; unmount that first", "stuck")
+            raise _Stays(f"something is mounted inside it, on {escaped(point)}; unmount that first", "stuck")
 
 
 def _read_marker(top: int, owner: int) -> tuple[bytes, os.stat_result]:

@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from kvbench.border.redaction import redacted_json
 from kvbench.drivers.fio.run import Finished
 from kvbench.drivers.fio_http.job import KEY_ID, SECRET, TOKEN
 from kvbench.errors import MeasurementError, TierError
-from kvbench.formats.fio import read as fio_format
 from kvbench.formats.fio import text as fio_text
 
 # The engine copies "AWS4" and the key into 128 bytes and cuts what is longer (engines/http.c).
@@ -68,8 +68,7 @@ EXAMPLE = Keys("EXAMPLE", "EXAMPLE", "EXAMPLE")
 def cleaned(finished: Finished, keys: Keys) -> Finished:
     """``finished`` with every option removed that holds a key; MeasurementError when a key is left in it."""
     found = fio_text.find(finished.output)
-    documents = fio_format.documents(finished.output)
     text = finished.output
-    if documents:
-        text = found.preamble + "\n" + json.dumps(fio_format.redact_json(documents[-1]), indent=1) + "\n"
+    if found.documents:
+        text = found.preamble + "\n" + json.dumps(redacted_json(found.documents[-1]), indent=1) + "\n"
     return replace(finished, output=keys.require_absent(text), errors=keys.require_absent(finished.errors))

@@ -50,11 +50,11 @@ _WHOLE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a point comes from: the file, what it holds in all, and what the tier's link allows."""
+    """Where a point comes from: the file, its jobs that wrote (see _writers), and what the tier's link allows."""
 
     tier: str
     file: str
-    outputs: tuple[FioOutput, ...]
+    writers: tuple[tuple[dict[str, str], int], ...]
     limit: Limit | None
 
 
@@ -65,8 +65,8 @@ def imported_points(
 
     Processes of several servers merge as well; the servers are numbered, since their names are nobody's business.
     """
-    origin = _Source(tier, source, tuple(outputs), limit)
-    taken: set[str] = set()
+    origin = _Source(tier, source, tuple(_writers(outputs)), limit)
+    unused = _Unused()
     points = []
     for output in outputs:
         entries: dict[tuple[int, str], list[FioJob]] = {}
@@ -75,7 +75,7 @@ def imported_points(
         total = output.total if len(entries) == 1 else None
         for (_, name), jobs in entries.items():
             imported = _imported(jobs, output, origin, total)
-            identity = _unused(f"{slug(tier)}-{slug(name)}", taken)
+            identity = unused(f"{slug(tier)}-{slug(name)}")
             points.append(replace(imported, point=replace(imported.point, id=identity)))
     return points
 
@@ -177,13 +177,14 @@ def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: i
     capped = depth is not None and depth > 1 and job.depth_one_percent is not None and job.depth_one_percent > 99.9
     jobs = number(options, "numjobs", 0) or unnamed_jobs(job) or 1
     size = dataset_bytes(options, jobs) if job.options_known else None
+    share = number(options, "rwmixread", 50) if mix == "mixed" and _MIX_OF_RW.get(_rw(job)) == "mixed" else None
     return Conditions(
         ioengine=options.get("ioengine", "psync" if job.options_known else None),
         direct=direct_of(options) if job.options_known else None,
         iodepth=depth,
         iodepth_reached=False if capped else None,
         # A group of readers and writers (axboe/fio#2132) was never asked for a mix.
-        rwmixread=number(options, "rwmixread", 50) if mix == "mixed" and _MIX_OF_RW.get(_rw(job)) == "mixed" else None,
+        rwmixread=share if share is not None and share <= 100 else None,
         requested_runtime_s=asked_runtime_s(job, numjobs, hosts),
         dataset_bytes=None if size is None else size * hosts,
         failed_ios=failed_ios(job),
@@ -192,7 +193,7 @@ def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: i
         access=access_of(options) if job.options_known else None,
         paced=paced_by(options),
         beside_in_flight=beside_in_flight(job),
-        objects_written=None if job.read is None else reads_were_written(options, _writers(origin.outputs)),
+        objects_written=None if job.read is None else reads_were_written(options, origin.writers),
         limit_bytes_per_s=None if limit is None else limit.bytes_per_s,
         limit_source=None if limit is None else limit.source,
         limit_asked=limit is not None and limit.asked,
@@ -224,9 +225,18 @@ def _writers(outputs: Sequence[FioOutput]) -> list[tuple[dict[str, str], int]]:
     ]
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    candidate, count = name, 2
-    while candidate in taken:
-        candidate, count = f"{name}-{count}", count + 1
-    taken.add(candidate)
-    return candidate
+class _Unused:
+    """Names that were not given away yet: the wanted one, else with the first free number."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def __call__(self, name: str) -> str:
+        candidate, count = name, self._next.get(name, 2)
+        while candidate in self._taken:
+            candidate, count = f"{name}-{count}", count + 1
+        # Thousands of jobs may share a name: looking from 2 on each time would be quadratic.
+        self._next[name] = count
+        self._taken.add(candidate)
+        return candidate

@@ -8,6 +8,7 @@ Units by version (fio's stat.c): ``io_bytes`` is KiB before 2.21 and bytes since
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -25,6 +26,8 @@ _ALMOST = 1 - 1e-6
 # fio 2.x and json+: ``bins`` is numbered by bucket and says how (stat.c plat_idx_to_val).
 _BUCKET_BITS = "FIO_IO_U_PLAT_BITS"
 _DEFAULT_BITS = 6
+# Digits of the largest latency in ns that 64 bits hold.
+_LONGEST_BIN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ def _scaled(source: LatencySource, values: Latency, ios: int, factor: int, submi
 def _bins(bins: dict[str, int]) -> dict[int, int]:
     """Counts by latency; old json+ numbers its buckets instead of naming their latency."""
     counts = {key: count for key, count in bins.items() if not key.startswith("FIO_")}
-    if not all(key.isascii() and key.isdecimal() for key in counts):
+    if counts and not _are_latencies(counts):
         raise Contradiction("a histogram bin has a name that is no latency")
     if _BUCKET_BITS not in bins:
         return {int(key): count for key, count in counts.items()}
@@ -189,6 +192,11 @@ def _bins(bins: dict[str, int]) -> dict[int, int]:
     if not 1 <= bits <= 16:
         raise Contradiction(f"{_BUCKET_BITS} is {bits}")
     return {_bucket_value(int(key), bits): count for key, count in counts.items() if count}
+
+
+def _are_latencies(names: Collection[str]) -> bool:
+    joined = "".join(names)
+    return joined.isascii() and joined.isdecimal() and "" not in names and max(map(len, names)) <= _LONGEST_BIN
 
 
 def _bucket_value(index: int, bits: int = _DEFAULT_BITS) -> int:

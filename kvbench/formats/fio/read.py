@@ -7,12 +7,13 @@ reason (``FioJob.problem``); a file that is damaged as a whole is an InputFileEr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from kvbench.border.redaction import redacted, redacted_json
 from kvbench.errors import InputFileError
 from kvbench.formats.fio import text as fio_text
 from kvbench.formats.fio.numbers import Contradiction, FioDirection, FioLatency, direction, version_of
@@ -22,24 +23,22 @@ from kvbench.formats.fio.schema import Beside, Disk, Document, Entry, Side
 __all__ = [
     "FioBeside",
     "FioDirection",
+    "FioFile",
     "FioJob",
     "FioLatency",
     "FioOutput",
     "decode",
-    "documents",
     "parse",
-    "redact",
-    "redact_json",
+    "read",
 ]
 
 decode = fio_text.decode
 
-# Credentials, and the names of hosts that a result handed to others should not carry.
-_SECRET = re.compile(r"key|secret|token|pass|http_user|http_host|hostname", re.IGNORECASE)
-_IN_URI = re.compile(r"://[^/@\s]*@")
 _TERMINATED = re.compile(r"^fio: terminating on signal", re.MULTILINE)
 # fio's own sum over all servers; absent with one entry or several sections (axboe/fio#1881), wrong in 3.36 (#1918).
 ALL_CLIENTS = "All clients"
+# Of the keys that lead to a fault, so much is repeated.
+_LONGEST_STEP = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,69 +95,65 @@ class FioOutput:
     disks: tuple[Disk, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FioFile:
+    """What a file holds: every run, and the document that each was read from, without its secrets."""
+
+    outputs: tuple[FioOutput, ...]
+    documents: tuple[dict[str, Any], ...]
+
+
 def parse(text: str, name: str) -> FioOutput:
     """The last complete fio document in ``text``; InputFileError that names ``name`` when there is none.
 
     With --status-interval fio writes several cumulative documents; the last one is the result (axboe/fio#672).
     """
-    outputs = parse_all(text, name)
-    return outputs[-1]
+    return parse_all(text, name)[-1]
 
 
 def parse_all(text: str, name: str) -> tuple[FioOutput, ...]:
     """Every fio run in ``text``, each as its last complete document; InputFileError when there is none."""
-    found = fio_text.find(text)
+    return read(text, name).outputs
+
+
+def read(text: str, name: str) -> FioFile:
+    """The runs in ``text`` and their documents; InputFileError when there is none, or one beyond all bounds."""
+    try:
+        found = fio_text.find(text)
+    except ValueError as error:
+        raise InputFileError(f"{name} is not fio output that kvbench reads ({error}); run fio again.") from None
     if not found.documents:
         raise InputFileError(f"{name} holds no complete fio JSON; {fio_text.why_none(text)}")
     runs = runs_of(found.documents)
     interrupted = bool(_TERMINATED.search(text))
-    return tuple(
-        _output(_validated(run.document, name), name, found, interrupted, run.earlier, last=run is runs[-1])
-        for run in runs
-    )
+    outputs = tuple(_output(run.document, name, found, interrupted, run.earlier, last=run is runs[-1]) for run in runs)
+    return FioFile(outputs, tuple(redacted_json(run.document) for run in runs))
 
 
-def documents(text: str) -> list[dict[str, Any]]:
-    """The last document of every run in ``text``: what ``parse_all`` reads."""
-    return [run.document for run in runs_of(fio_text.find(text).documents)]
+Part = TypeVar("Part", Document, Entry)
 
 
-def redact(options: Mapping[str, Any]) -> dict[str, str]:
-    """``options`` as text, the value of every option named like a secret replaced."""
-    return {key: "<removed>" if _SECRET.search(key) else _without_login(str(value)) for key, value in options.items()}
-
-
-def redact_json(value: Any) -> Any:
-    """A copy of fio's raw JSON in which every option named like a secret has lost its value."""
-    if isinstance(value, dict):
-        return {key: "<removed>" if _SECRET.search(key) else redact_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [redact_json(item) for item in value]
-    return _without_login(value) if isinstance(value, str) else value
-
-
-def _without_login(text: str) -> str:
-    return _IN_URI.sub("://<removed>@", text)
-
-
-def _validated(document: dict[str, Any], name: str) -> Document:
+def _validated(schema: type[Part], part: Any, name: str, where: str = "") -> Part:
     try:
-        return Document.model_validate(document)
+        return schema.model_validate(part)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where += ".".join(str(step)[:_LONGEST_STEP] for step in first["loc"])
         said = first["msg"].removeprefix("Value error, ")
         raise InputFileError(
-            f"{name} is not fio output that kvbench reads ({where}: {said}); make it with fio --output-format=json+."
+            f"{name} is not fio output that kvbench reads ({where.rstrip('.')}: {said}); "
+            "make it with fio --output-format=json+."
         ) from None
 
 
 def _output(
-    document: Document, name: str, found: fio_text.Found, interrupted: bool, restarts: int, *, last: bool
+    raw: dict[str, Any], name: str, found: fio_text.Found, interrupted: bool, restarts: int, *, last: bool
 ) -> FioOutput:
+    document = _validated(Document, raw, name)
     version = version_of(document.version)
     if version is not None and version < (2, 0):
         raise InputFileError(f"{name} is from {document.version}; kvbench reads fio 2.1 and later. Measure again.")
+    listed = "jobs" if document.jobs is not None else "client_stats"
     entries = document.jobs if document.jobs is not None else document.client_stats
     if entries is None:
         raise InputFileError(
@@ -167,14 +162,18 @@ def _output(
         )
     if not entries:
         raise InputFileError(f"{name} holds a fio document without any job; run fio again.")
-    jobs = [_job(entry, document.options, version) for entry in entries]
+    # One entry at a time: together their models are several times as large as the file.
+    jobs = [
+        _job(_validated(Entry, entry, name, f"{listed}.{at}."), document.options, version)
+        for at, entry in enumerate(entries)
+    ]
     # Adding fio's own sum to its parts would count everything twice (axboe/fio#1881, #610).
     sums = [job for job in jobs if job.name == ALL_CLIENTS and document.jobs is None]
-    parts = [job for job in jobs if job not in sums]
+    parts = [job for job in jobs if job not in sums] if sums else jobs
     return FioOutput(
         version=document.version,
         jobs=tuple(parts or sums),
-        preamble=found.preamble,
+        preamble=redacted(found.preamble),
         interrupted=interrupted and last,
         cut_off=found.cut_off and last,
         total=sums[0] if sums and parts else None,
@@ -195,9 +194,10 @@ def _job(entry: Entry, sections: Sequence[dict[str, Any]], version: tuple[int, i
             problem = problem or (None if entry.error else said)
             sides[name] = None
     present = [side for side in sides.values() if side is not None]
-    options = redact(_globals(entry, sections) | (entry.options or {}))
+    told = _globals(entry, sections) | (entry.options or {})
+    options: dict[str, str] = redacted_json({key: str(value) for key, value in told.items()})
     return FioJob(
-        name=entry.jobname,
+        name=redacted(entry.jobname),
         group=entry.groupid,
         options=options,
         error=entry.error,

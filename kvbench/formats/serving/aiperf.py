@@ -8,10 +8,10 @@ what the client meant to send and ``usage_prompt_tokens`` what the server got, i
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.genai_perf import is_genai_perf
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
@@ -132,10 +132,10 @@ def _export_beside(path: Path) -> ServingRun | None:
     names = (f"{path.stem}_aiperf.json", f"{path.stem}.json")
     for beside in (path.with_name(name) for name in names):
         try:
-            document = _flat(json.loads(beside.read_text(encoding="utf-8")))
+            document = _flat(bounded.json_of(bounded.read_bytes(beside, regular=True)))
             if has_tags(document) and not is_genai_perf(document):
                 return _from_export(parsed(_Export, document, beside, NAME), beside)
-        except (OSError, ValueError, RecursionError, InputFileError):
+        except (OSError, ValueError, InputFileError):
             continue
     return None
 

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 
 SUFFIXES = (".json", ".jsonl", ".yaml", ".yml")
 _YAML = (".yaml", ".yml")
+_LONGEST_REASON = 100
 _BLANKS = re.compile(r"\s*")
 
 
@@ -24,24 +24,24 @@ def load(path: Path) -> tuple[Any, ...]:
     if not text.strip():
         raise InputFileError(f"{path} is empty; name the result file of a serving benchmark.")
     try:
-        return _yaml(text) if path.suffix.lower() in _YAML else _json(text)
+        return tuple(bounded.yaml_of(text)) if path.suffix.lower() in _YAML else _json(text)
     except json.JSONDecodeError as error:
         # An error at the very end means that the file stops in the middle of a value.
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         problem = "ends in the middle of a value" if cut else f"is no JSON at line {error.lineno}"
-    except yaml.YAMLError:
-        problem = "is no YAML"
-    except (RecursionError, ValueError):
+    except (RecursionError, ValueError) as error:
         # Python refuses integers of more than 4300 digits with ValueError.
-        problem = "holds what no serving benchmark writes"
+        problem = f"holds what no serving benchmark writes ({str(error)[:_LONGEST_REASON]})"
     raise InputFileError(f"{path} {problem}; copy the file again, or run the benchmark again.")
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return bounded.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         reason = "it is not UTF-8 text; unpack it first if it is compressed"
+    except ValueError as error:
+        reason = str(error)
     except OSError as error:
         reason = error.strerror or "the system refused"
     raise InputFileError(f"{path} cannot be read ({reason}); name the result file of a serving benchmark.")
@@ -54,9 +54,5 @@ def _json(text: str) -> tuple[Any, ...]:
     while at < end:
         value, at = decoder.raw_decode(text, _BLANKS.search(text, at).end())  # type: ignore[union-attr]
         found.append(value)
+    bounded.require_bounded(found)
     return tuple(found)
-
-
-def _yaml(text: str) -> tuple[Any, ...]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(document for document in yaml.load_all(text, Loader=loader) if document is not None)

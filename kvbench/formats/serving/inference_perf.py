@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from kvbench.border import bounded
 from kvbench.errors import InputFileError
 from kvbench.formats.chunks import first_choice, text_in
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
@@ -157,8 +158,8 @@ def _server_beside(path: Path) -> ServingSummary | None:
     if beside.name == path.name:
         return None
     try:
-        return _summary(parsed(_Report, json.loads(beside.read_text(encoding="utf-8")), beside, NAME))
-    except (OSError, ValueError, RecursionError, InputFileError):
+        return _summary(parsed(_Report, bounded.json_of(bounded.read_bytes(beside, regular=True)), beside, NAME))
+    except (OSError, ValueError, InputFileError):
         return None
 
 

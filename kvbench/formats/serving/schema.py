@@ -13,6 +13,8 @@ from kvbench.formats.numbers import number
 
 # No time, length or count of a serving run can be larger; nanoseconds since 1970 have 19 digits.
 _LARGEST = 1e20
+# Of the keys that lead to a fault, so much is repeated.
+_LONGEST_STEP = 40
 
 
 def _number(value: Any) -> Any:
@@ -61,7 +63,7 @@ def parsed(schema: type[Parsed], document: Any, path: Path, tool: str) -> Parsed
         return schema.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        where = ".".join(str(part)[:_LONGEST_STEP] for part in first["loc"]) or "the whole"
         said = first["msg"].removeprefix("Value error, ")
         raise InputFileError(
             f"{path} looks like a result of {tool}, but {where} is not what it writes ({said}); "

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kvbench.border.escaping import escaped
 from kvbench.errors import UsageError
 from kvbench.host import environment
 from kvbench.prefill.live import judge
@@ -129,8 +130,8 @@ def table(results: Sequence[judge.LengthResult], data: dict[str, Any], concurren
     server = " ".join(filter(None, (data["server"]["name"], data["server"]["version"])))
     load = "" if concurrency == 1 else f", under load: {concurrency} requests at a time"
     lines = [
-        f"# model: {data['model']}",
-        f"# source: kvbench prefill, {data['api']} at {data['url']} ({server}), {data['created']}{load}",
+        escaped(f"# model: {data['model']}"),
+        escaped(f"# source: kvbench prefill, {data['api']} at {data['url']} ({server}), {data['created']}{load}"),
         _row(_COLUMNS),
         *(_row(_cells(item)) for item in usable),
     ]

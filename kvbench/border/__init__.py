@@ -1,0 +1,1 @@
+"""Where foreign text, files and names come in: bounded, escaped, without secrets."""

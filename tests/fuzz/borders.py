@@ -1,0 +1,234 @@
+"""Every place where the program reads what others wrote: real seeds, and how a mutated one is given to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from shutil import copytree, rmtree
+from typing import Any
+from zlib import crc32
+
+import yaml
+
+from kvbench.layout.models import profile_paths, read_profile
+from kvbench.tiers.directory import this_machine
+from kvbench.tiers.removal import MARKER_NAME
+from tests.factories import ROOT, SHIPPED_CSV, fio_document, fio_job, fio_side
+from tests.fuzz.mutate import dumped, mutated_data, mutated_text
+
+EXAMPLE_RUN = ROOT / "reports" / "example" / "run"
+MS = 10**6
+_LARGEST_SEED = 60_000
+# One page is drawn for so many run directories.
+_PAGES_IN = 40
+
+
+@dataclass(frozen=True)
+class Border:
+    """One kind of input: its seeds, and the command line for one of them after ``folder`` was filled.
+
+    ``share`` is how often it is drawn, beside those of the others; ``refuses`` whether bad input ends the command.
+    """
+
+    name: str
+    seeds: Callable[[], tuple[Path, ...]]
+    command: Callable[[Path, str, str], list[str]]
+    share: int = 4
+    refuses: bool = True
+
+
+def arguments(border: Border, folder: Path, random: Random) -> list[str]:
+    """Fill ``folder`` with a mutated seed of the border; the command line that reads it."""
+    seed = random.choice(border.seeds())
+    return border.command(folder, seed.name, mutated(seed, random))
+
+
+def mutated(seed: Path, random: Random) -> str:
+    """The seed's text after a mutation of its data or of its characters."""
+    data = _data(seed)
+    if data is None or random.random() < 0.3:
+        return mutated_text(_text(seed), random)
+    changed = mutated_data(data, random)
+    lines = changed if seed.suffix == ".jsonl" and isinstance(changed, list) else [changed]
+    return "\n".join(map(dumped, lines))
+
+
+@cache
+def _text(seed: Path) -> str:
+    return seed.read_text(encoding="utf-8-sig", errors="replace")
+
+
+@cache
+def _data(seed: Path) -> Any:
+    """The seed as data: an object, the list of a file of JSON lines, or None where it is neither."""
+    text = _text(seed)
+    try:
+        if seed.suffix == ".jsonl":
+            return [json.loads(line) for line in text.splitlines()[:40]]
+        return yaml.safe_load(text) if seed.suffix in (".yaml", ".yml") else json.loads(text)
+    except (ValueError, yaml.YAMLError):
+        return None
+
+
+def _files(*patterns: str) -> Callable[[], tuple[Path, ...]]:
+    @cache
+    def found() -> tuple[Path, ...]:
+        return tuple(
+            path for pattern in patterns for path in sorted(ROOT.glob(pattern)) if path.stat().st_size < 60_000
+        )
+
+    return found
+
+
+def _write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    return path
+
+
+def _ttft(folder: Path, name: str, text: str) -> list[str]:
+    return ["crossover", "--p99-ms", "5", "--ttft-csv", str(_write(folder, "ttft.csv", text))]
+
+
+def _serving(folder: Path, name: str, text: str) -> list[str]:
+    path = _write(folder, name, text)
+    return ["crossover", "--p99-ms", "5", "--allow-queued", "--ttft-from", str(path)]
+
+
+def _fio(folder: Path, name: str, text: str) -> list[str]:
+    return ["import", str(_write(folder, "fio.json", text)), "-o", str(folder / "run")]
+
+
+def _config(folder: Path, name: str, text: str) -> list[str]:
+    return ["blocksize", str(_write(folder, "config.json", text)), "--context", "8k", "--tp", "2"]
+
+
+def _small_run(folder: Path) -> Path:
+    """A copy of a recorded run with a series beside its points."""
+    run = folder / "run"
+    copytree(_prepared(), run)
+    return run
+
+
+@cache
+def _prepared() -> Path:
+    """The recorded example with few points, a series for each and events."""
+    from tempfile import mkdtemp
+
+    run = Path(mkdtemp(prefix="kvbench-fuzz-")) / "run"
+    copytree(
+        EXAMPLE_RUN, run, ignore=lambda _, names: [name for name in names if "2359296" in name or name == "fio.json"]
+    )
+    result = json.loads((run / "result.json").read_text())
+    result["uses"] = result["uses"][:1]
+    result["points"] = [point for point in result["points"] if point["io_bytes"] == 1179648][:6]
+    series = [
+        {"second": second, "round": 1 + second // 6, "host": {"load_1m": 1.0, "cpu_steal_percent": 0.0},
+         "read": {"bytes_per_s": 10**8, "iops": 90, "mean_latency_ns": 10**7, "bins": {"9000000": 45, "11000000": 45}}}
+        for second in range(1, 12)
+    ]  # fmt: skip
+    series[5] = {**series[5], "events": ["health HEALTH_OK -> HEALTH_WARN"]}
+    for point in result["points"]:
+        point["series"] = f"points/{point['id']}/series.json"
+        point["events"] = [{"second": 6, "text": "health HEALTH_OK -> HEALTH_WARN"}]
+        (run / point["series"]).write_text(json.dumps(series))
+    (run / "result.json").write_text(json.dumps(result))
+    return run
+
+
+def remove_prepared() -> None:
+    """Remove what the run directories were copied from."""
+    if _prepared.cache_info().currsize:
+        rmtree(_prepared().parent)
+        _prepared.cache_clear()
+
+
+def _run_part(part: str) -> Callable[[], tuple[Path, ...]]:
+    def found() -> tuple[Path, ...]:
+        return tuple(sorted(_prepared().glob(part)))
+
+    return found
+
+
+def _judged(part: str) -> Callable[[Path, str, str], list[str]]:
+    def command(folder: Path, name: str, text: str) -> list[str]:
+        run = _small_run(folder)
+        for place in sorted(run.glob(part)):
+            place.write_text(text, encoding="utf-8", errors="surrogatepass")
+        ttft = ["--ttft-csv", str(SHIPPED_CSV)]
+        # The page takes a second to draw: mostly the same judgement is asked for without it.
+        which = crc32(text.encode(errors="surrogatepass")) % _PAGES_IN
+        if which == 0:
+            return ["report", str(run), *ttft, "-o", str(folder / "page.html")]
+        if which < 10:
+            return ["gate", str(run), *ttft, "--junit", str(folder / "junit.xml")]
+        if which < 15:
+            return ["diff", str(run), str(run)]
+        return ["crossover", str(run), *ttft]
+
+    return command
+
+
+def _plan(folder: Path, name: str, text: str) -> list[str]:
+    run = _small_run(folder)
+    _write(run, "measurement.json", text)
+    return ["gate", str(run), "--ttft-csv", str(SHIPPED_CSV)]
+
+
+def _marker(folder: Path, name: str, text: str) -> list[str]:
+    _write(folder, f"tier/kvbench-0123456789abcdef/{MARKER_NAME}", text)
+    return ["clean", "--dry-run", "--tier", str(folder / "tier")]
+
+
+@cache
+def _made() -> Path:
+    """Seeds that no file of the repository holds."""
+    from tempfile import mkdtemp
+
+    folder = Path(mkdtemp(prefix="kvbench-fuzz-"))
+    bins = {9 * MS: 300, 11 * MS: 300}
+    read = fio_job("read", fio_side(bins, 1 << 20), rw="randread", bs="1m", numjobs="1", size="400g")
+    mixed = fio_job("mixed", fio_side(bins, 1 << 20), fio_side(bins, 1 << 20), rw="randrw", bs="1m", rwmixread="50")
+    for profile in profile_paths():
+        (folder / f"{profile.stem}.config.json").write_text(json.dumps(read_profile(profile).config))
+    (folder / "fio.json").write_text(json.dumps(fio_document(read, mixed)))
+    marker = {**this_machine(), "pid": 1, "token": "0123456789abcdef"}
+    (folder / "marker.json").write_text(json.dumps(marker))
+    return folder
+
+
+def remove_made() -> None:
+    """Remove the seeds that were made."""
+    if _made.cache_info().currsize:
+        rmtree(_made())
+        _made.cache_clear()
+
+
+BORDERS: tuple[Border, ...] = (
+    Border("serving", _files("tests/data/serving/**/*.json*", "tests/data/serving/**/*.y*ml"), _serving, 20),
+    Border("ttft-csv", _files("profiles/prefill/*.csv"), _ttft, 20),
+    Border("fio", lambda: (_made() / "fio.json", *_files("tests/data/fio/*.json")()), _fio, 20),
+    Border("config", lambda: tuple(sorted(_made().glob("*.config.json"))), _config, 20),
+    Border("result", _run_part("result.json"), _judged("result.json"), 12),
+    Border("histogram", _run_part("points/*-mixed-j16/histogram.json"), _judged("points/*/histogram.json"), 4),
+    Border("series", _run_part("points/*-mixed-j16/series.json"), _judged("points/*/series.json"), 4),
+    Border("measurement", _run_part("measurement.json"), _plan, 4),
+    Border("marker", lambda: (_made() / "marker.json",), _marker, 4, refuses=False),
+)
+
+
+def drawn(random: Random) -> Border:
+    """A border, the cheap ones and those with more in them more often."""
+    return random.choices(BORDERS, [border.share for border in BORDERS])[0]
+
+
+def each(inputs: int, seed: int) -> Iterator[tuple[Border, Random]]:
+    """A border and a generator of its own for every input, so that any single one can be had again."""
+    for number in range(inputs):
+        random = Random(f"{seed}-{number}")
+        yield drawn(random), random
