@@ -6,7 +6,7 @@ import csv
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +18,11 @@ _UNITS = {
     "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "msec": 1e-3, "milliseconds": 1e-3
 }  # fmt: skip
 _TTFT_COLUMNS = {f"{name}_{unit}": factor for name in _TTFT_NAMES for unit, factor in _UNITS.items()}
+# Columns that say how many requests were in the server at once, and those of the load that made them.
+_AT_ONCE = ("concurrency", "max_concurrency", "concurrent_requests", "num_concurrent", "batch_size", "users")
+_LOADS = (*_AT_ONCE, "request_rate", "rate", "qps", "rps")
+WAITED = "requests waited for each other"
+WAITING_NOTE = "the TTFT includes waiting for other requests, so recomputing looks slower than it is"
 _NOTE = re.compile(r"#\s*([A-Za-z_]+)\s*:\s*(.+)")
 
 
@@ -34,7 +39,9 @@ class Sample:
 class Samples:
     """The samples of one file; ``model`` and ``source`` come from its ``# model:`` and ``# source:`` lines.
 
-    ``skipped_rows`` counts what was left out, ``notes`` say what must be known about the rest.
+    ``skipped_rows`` counts what was left out, ``notes`` say what must be known about the rest. ``ttft_column`` is the
+    name that a CSV column of that unit should have (None: not from a CSV), ``any_speed`` that the user vouches for the
+    speed, ``concurrency`` how many requests the file says ran at once.
     """
 
     rows: tuple[Sample, ...]
@@ -42,6 +49,9 @@ class Samples:
     source: str
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
+    ttft_column: str | None = None
+    any_speed: bool = False
+    concurrency: float | None = None
 
 
 def read_csv(path: Path, *, skip_bad_rows: bool = False) -> Samples:
@@ -67,7 +77,27 @@ def read_csv(path: Path, *, skip_bad_rows: bool = False) -> Samples:
             "positive time; correct the file or use --skip-bad-rows."
         )
     _require_usable(rows, path)
-    return Samples(tuple(sample for _, sample in rows), notes.get("model"), notes.get("source", path.name), len(bad))
+    samples = tuple(sample for _, sample in rows)
+    return Samples(
+        rows=samples,
+        model=notes.get("model"),
+        source=notes.get("source", path.name),
+        skipped_rows=len(bad),
+        ttft_column="ttft_s" if factor == 1 else "ttft_ms",
+        concurrency=_concurrency(samples),
+    )
+
+
+def require_alone(samples: Samples, *, allow_queued: bool) -> Samples:
+    """The samples of requests that ran alone; others are refused, or with ``allow_queued`` noted."""
+    if samples.concurrency is None or samples.concurrency <= 1:
+        return samples
+    if not allow_queued:
+        raise InputFileError(
+            f"{samples.source} was measured with {samples.concurrency:g} requests at once, so its TTFT includes "
+            "waiting and is no prefill of one prompt; measure with concurrency 1, or keep it with --allow-queued."
+        )
+    return replace(samples, source=f"{samples.source} ({WAITED})", notes=(*samples.notes, WAITING_NOTE))
 
 
 def _content(path: Path) -> tuple[list[tuple[int, str]], dict[str, str]]:
@@ -90,7 +120,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _columns(header: Sequence[str], path: Path) -> tuple[int, int, float]:
-    names = [re.sub(r"[\s-]+", "_", name.lower()) for name in header]
+    names = [_plain(name) for name in header]
     tokens = [index for index, name in enumerate(names) if name in _TOKEN_COLUMNS]
     ttft = [index for index, name in enumerate(names) if name in _TTFT_COLUMNS]
     unitless = [header[index] for index, name in enumerate(names) if name in _TTFT_NAMES]
@@ -127,11 +157,29 @@ def _require_usable(rows: Sequence[tuple[int, Sample]], path: Path) -> None:
                 f"{path}: line {number} goes back from {before.prompt_tokens} to {sample.prompt_tokens} tokens; "
                 "sort the file by prompt_tokens (several runs in one file must not be mixed up)."
             )
-    concurrency = {value for _, sample in rows for name, value in sample.extra.items() if name.lower() == "concurrency"}
-    if len(concurrency) > 1:
-        raise InputFileError(
-            f"{path} mixes values of concurrency; keep the rows of one, or of 1 for one request alone."
-        )
+    for name in dict.fromkeys(name for _, sample in rows for name in sample.extra if _plain(name) in _LOADS):
+        if len({_number(sample.extra[name]) for _, sample in rows}) > 1:
+            raise InputFileError(
+                f"{path} mixes values of {name.lower()}; keep the rows of one, or of 1 for one request alone."
+            )
+
+
+def _concurrency(samples: Sequence[Sample]) -> float | None:
+    """The most requests at once that the rows name, None where no column says."""
+    named = [(_plain(name), value) for sample in samples for name, value in sample.extra.items()]
+    told = [number for name, value in named if name in _AT_ONCE and isinstance(number := _number(value), float)]
+    return max(told, default=None)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
 def _lines(numbers: Sequence[int]) -> str:
