@@ -161,6 +161,7 @@ def test_the_shipped_samples() -> None:
         assert curve.seconds(row.prompt_tokens)[0] == pytest.approx(row.ttft_s, rel=0.05)
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1e-3), st.floats(0, 1e-8), st.lists(LENGTHS, min_size=3, max_size=8, unique=True))
 def test_fit_recovers_exact_curves(a: float, b: float, c: float, lengths: list[int]) -> None:
     lengths = sorted(lengths)
@@ -182,6 +183,7 @@ def test_one_of_two_samples_alike_is_named_when_it_is_set_aside() -> None:
     assert curve.notes == ("set aside the sample at 16 tokens (10 s), far from all others",)
 
 
+@settings(deadline=None)
 @given(
     st.floats(0, 1), st.floats(1e-6, 1e-3), st.floats(0, 1e-8),
     st.lists(st.tuples(LENGTHS, st.floats(0.5, 2)), min_size=2, max_size=8),
