@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench import decision
+from kvbench.decide import decision
 from kvbench.errors import InputFileError
 from kvbench.layout import read_layout
+from kvbench.layout.models import find_config, work_of_name
 from kvbench.layout.work import Work, WorkBounds, bounds_of, work_of
-from kvbench.models import find_config, work_of_name
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.plausible import speed_doubt
 from kvbench.prefill.samples import Sample, Samples
-from kvbench.results import RunResult, save
+from kvbench.record.results import RunResult, save
 from tests.conftest import Outcome
 from tests.factories import direction, latency, point, shared_data, use
 

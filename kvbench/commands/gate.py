@@ -28,7 +28,7 @@ from kvbench.commands.prefill_options import (
 from kvbench.commands.report import ModelsOption, RunsArgument
 
 if TYPE_CHECKING:
-    from kvbench.report.judged import LoadedRun, Wanted
+    from kvbench.decide.judged import LoadedRun, Wanted
 
 HELP = "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say."
 
@@ -59,11 +59,11 @@ def gate(
 ) -> int:
     """Load, judge, write for the CI system, print one line, end with the verdict's code."""
     from kvbench import console
-    from kvbench import gate as gates
+    from kvbench.decide.judged import load_runs
+    from kvbench.record.results import write_atomically
+    from kvbench.report import gate as gates
     from kvbench.report.build import build
-    from kvbench.report.judged import load_runs
     from kvbench.report.junit import junit as as_junit
-    from kvbench.results import write_atomically
 
     ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve, any_speed)
     wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy)
@@ -84,7 +84,7 @@ def gate(
 
 def _require_one_model(runs: Sequence[LoadedRun], wanted: Wanted) -> None:
     """InputFileError where TTFT of an unknown model would decide for several models: at most one of them is right."""
-    from kvbench.decision import same_model, unnamed_model
+    from kvbench.decide.decision import same_model, unnamed_model
     from kvbench.errors import InputFileError
 
     held = {use.model for run in runs for use in run.result.uses}
