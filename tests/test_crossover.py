@@ -378,7 +378,7 @@ def test_the_published_table_with_a_curve(kvbench: Run) -> None:
     outcome = kvbench("crossover", "--p99-ms", "50,107.5,5000", "--ttft-csv", SHIPPED_CSV)
     row = next(line for line in outcome.out.splitlines() if "measured" in line)
     assert "below 2,048 tokens (p99 50.0 ms)" in row
-    assert "from 3,824 tokens (p99 108 ms)" in row
+    assert "from 3,823 tokens (p99 108 ms)" in row
     assert "above 49,152 tokens (p99 5.00 s)" in row
     data = kvbench("crossover", "--p99-ms", "5,50", "--json").json()
     assert data["prefill"] is None
@@ -419,13 +419,13 @@ One request of 32,768 tokens
 
  tier   model                     one request         p50 / p99   to tie, it needs
  ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
- nvme   openai/gpt-oss-120b TP2      2.25 GiB   349 ms / 349 ms   at 8,192: 2.722 GiB/s (p99 6.42 ms); at 32,768: 2.295 GiB/s (p99 7.66 ms)
- ceph   openai/gpt-oss-120b TP2      2.25 GiB   11.4 s / 11.4 s   at 8,192: 2.722 GiB/s (p99 6.42 ms); at 32,768: 2.295 GiB/s (p99 7.66 ms)
+ nvme   openai/gpt-oss-120b TP2      2.25 GiB   349 ms / 349 ms   at 8,192: 2.722 GiB/s (p99 6.43 ms); at 32,768: 2.295 GiB/s (p99 7.66 ms)
+ ceph   openai/gpt-oss-120b TP2      2.25 GiB   11.4 s / 11.4 s   at 8,192: 2.722 GiB/s (p99 6.43 ms); at 32,768: 2.295 GiB/s (p99 7.66 ms)
 
 Prefill of openai/gpt-oss-120b: 5 TTFT samples from 2,048 to 49,152 tokens, about 28,909 tokens/s at 49,152; source: llm-d, guide to the peer-to-peer KV cache (uncached time to first token), read 2026-11.
 The request model decides: it restores every block of the prompt. The single block compares one block's p99 with the prefill of L tokens, as published, and is shown for comparison.
 Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.
-The prefill curve (a + bL + cL²) is off by at most 5.22 ms; a straight line would be off by 75.6 ms at best.
+The prefill curve (a + bL + cL²) is off by at most 5.23 ms; a straight line would be off by 75.6 ms at best.
 """  # noqa: E501
 
 
@@ -683,3 +683,32 @@ def test_a_ttft_budget_on_the_command_line(kvbench: Run, tmp_path: Path) -> None
         for budget in ("1s", "100ms")
     ]
     assert verdicts == ["viable", "not viable"]  # 2,048 blocks at 5,870/s are 0.35 s
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(0.99, "cannot say"), (0.65, "cannot say"), (0.5, "viable"), (1.2, "cannot say"), (2.0, "not viable")],
+)
+def test_without_an_interval_noise_must_not_decide(share: float, verdict: str) -> None:
+    """Two lengths: no interval, and honest TTFT stray by 20 %; restoring at 0.99 of the prefill proves nothing."""
+    found = decided(measured(1000.0), fit(polynomial_of(share)))
+    assert found.verdict == verdict
+    if verdict == "cannot say":
+        assert "too few prefill samples for an interval" in found.verdict_reason
+    beyond = decided(measured(1000.0), fit(polynomial_of(share)), Goal(2 * 65536))
+    assert beyond.verdict == "cannot say"
+
+
+def polynomial_of(share: float) -> Samples:
+    """Two samples of a server whose prefill takes 1 / share of what a tier of 16,000 tokens/s needs."""
+    rows = tuple(Sample(tokens, tokens / 16_000 / share) for tokens in (1024, 65536))
+    return Samples(rows, None, "a test")
+
+
+def test_one_length_has_no_always() -> None:
+    rows = (Sample(32768, 100.0), Sample(32768, 101.0))
+    found = decided(measured(1000.0), fit(Samples(rows, None, "a test")))
+    assert (found.request.kind, found.verdict) == ("unknown", "cannot say")
+    assert found.verdict_reason.startswith("prefill was measured at 32,768 tokens only")
+    more = Samples((*rows, Sample(1024, 3.1)), None, "a test")
+    assert decided(measured(1000.0), fit(more)).verdict == "viable"

@@ -75,6 +75,8 @@ def test_the_result_holds_what_the_contract_promises(
             "windowed_units": 0,
             "window_units": 0,
             "threads": None,
+            "active_parameters": 6_945_767_424,
+            "pair_flop": 589_824,
         }
     ]
     point = next(point for point in saved["points"] if point["id"] == "fast-2359296-mixed-j2")

@@ -22,7 +22,7 @@ from kvbench.prefill.samples import MOST_SAMPLES
 from kvbench.prefill.usable import take
 from kvbench.record.results import RunResult, save
 from tests.conftest import Outcome
-from tests.factories import DATA, SHIPPED_CSV, direction, latency, point, use, write_json
+from tests.factories import DATA, SHIPPED_CSV, direction, latency, point, shared_data, use, write_json
 
 Kvbench = Callable[..., Outcome]
 SAMPLES = DATA / "serving"
@@ -260,7 +260,19 @@ def test_models_are_not_mixed(tmp_path: Path) -> None:
     assert read_serving(paths, model="mine").model == "mine"
 
 
-@pytest.mark.parametrize(("written", "name"), [("/models/Qwen3-8B/", "Qwen3-8B"), ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B")])
+SNAPSHOT = "/data/hub/models--openai--gpt-oss-120b/snapshots/b5c939de8f754692c1647ca79fbf85e8c1e70f8a/"
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("/models/Qwen3-8B/", "Qwen3-8B"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+        (SNAPSHOT, "openai/gpt-oss-120b"),
+        ("models--Qwen--Qwen3-8B/snapshots/main", "Qwen/Qwen3-8B"),
+        ("/models/models-of-mine/Qwen3-8B", "Qwen3-8B"),
+    ],
+)
 def test_a_path_names_the_model_by_its_last_part(tmp_path: Path, written: str, name: str) -> None:
     assert read_serving([vllm(tmp_path / "a.json", model_id=written)]).model == name
 
@@ -354,3 +366,171 @@ def test_a_bad_file_is_a_sentence(kvbench: Kvbench, tmp_path: Path, content: str
         assert (outcome.code, outcome.out) == (2, "")
         assert "Traceback" not in outcome.err
         assert sentence in outcome.err or path.name == "absent"
+
+
+# Nobody says how many requests ran at once.
+RATED: dict[str, Any] = {"max_concurrency": None, "max_concurrent_requests": None, "duration": None, "latencies": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "load"),
+    [
+        ({"requests_per_s": 2.0, "ttft_mean_s": 1.0}, "shared"),
+        ({"requests_per_s": 1.0, "ttft_mean_s": 1.0}, "unknown"),
+        ({"requests_per_s": 1.0, "ttft_mean_s": 1.0, "per_token_s": 0.01, "output_tokens_mean": 101.0}, "shared"),
+        ({"requests_per_s": 1.0, "ttft_mean_s": 1.0, "per_token_s": 0.01, "output_tokens_mean": 2.0}, "unknown"),
+        ({"requests_per_s": 1.0, "e2e_mean_s": 1.0}, "unknown"),
+        ({"completed": 20, "duration_s": 10.0, "ttft_mean_s": 1.0}, "shared"),
+        ({"in_flight": 3.0}, "shared"),
+        ({"in_flight": 1.0}, "unknown"),
+    ],
+)
+def test_requests_in_flight_come_from_whatever_is_there(changes: dict[str, Any], load: str) -> None:
+    """Little's law; a client that waits for each answer has one in flight and is not taken for a crowd."""
+    assert loads(run_of(summary=ServingSummary(**changes))) == (load,)
+
+
+def test_arrivals_at_a_rate_meet_each_other() -> None:
+    summary = ServingSummary(requests_per_s=0.5, e2e_mean_s=1.0)
+    assert loads(run_of(summary=summary, request_rate=0.5)) == ("shared",)
+    assert loads(run_of(summary=summary)) == ("unknown",)
+
+
+def test_one_at_a_time_that_cannot_be_is_said(tmp_path: Path) -> None:
+    crowded = average(tmp_path / "a.json", 4096, max_concurrency=1, request_throughput=20.0, mean_e2el_ms=200.0)
+    assert any("one request ran at a time, but requests/s times" in note for note in read_serving([crowded]).notes)
+    alone = average(tmp_path / "b.json", 4096, max_concurrency=1, request_throughput=4.0, mean_e2el_ms=200.0)
+    assert not any("in the server" in note for note in read_serving([alone]).notes)
+
+
+def test_runs_at_different_rates_are_no_curve(tmp_path: Path) -> None:
+    """The same where nobody knows whether they waited."""
+    for tokens, rate in ((1024, 0.8), (4096, 0.4)):
+        average(tmp_path / "r" / f"{tokens}.json", tokens, request_rate=rate, request_throughput=rate, **RATED)
+    with pytest.raises(InputFileError, match=r"mixes runs at 0\.4 requests/s and 0\.8 requests/s"):
+        read_serving([tmp_path / "r"], allow_queued=True)
+    average(tmp_path / "r" / "1024.json", 1024, request_rate=0.4, request_throughput=0.4, **RATED)
+    assert len(read_serving([tmp_path / "r"], allow_queued=True).rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"dataset_name": "generated-shared-prefix", "gsp_system_prompt_len": 900}, 0),
+        ({"dataset_name": "prefix_repetition"}, 0),
+        ({"dataset_name": "random"}, 4),
+        ({"dataset_name": "generated-shared-prefix", "cached_tokens": [0, 0, 0, 0]}, 4),
+    ],
+)
+def test_a_data_set_of_shared_prefixes_is_named(tmp_path: Path, changes: dict[str, Any], kept: int) -> None:
+    path = vllm(tmp_path / "a.json", **changes)
+    if kept:
+        assert len(read_serving([path]).rows) == kept
+        return
+    with pytest.raises(InputFileError, match=f"4 of the data set {changes['dataset_name']}.*share their beginnings"):
+        read_serving([path])
+
+
+def aiperf(folder: Path, turns: list[tuple[str, int, int]], hits: int | None = None, **more: Any) -> Path:
+    """AIPerf's records of prompts (conversation, turn, tokens), one after the other, with the server's own counters."""
+    folder.mkdir(parents=True)
+    lines = []
+    for at, (conversation, turn, tokens) in enumerate(turns):
+        start = 10**18 + at * 10**10
+        about = {"conversation_id": conversation, "turn_index": turn, "request_start_ns": start,
+                 "request_end_ns": start + 9 * 10**9, "benchmark_phase": "profiling"}  # fmt: skip
+        metrics = {"time_to_first_token": {"value": 1000 * seconds(tokens), "unit": "ms"},
+                   "input_sequence_length": {"value": tokens, "unit": "tokens"}, **more}  # fmt: skip
+        lines.append(json.dumps({"metadata": about, "metrics": metrics, "error": None}))
+    (folder / "profile_export.jsonl").write_text("\n".join(lines) + "\n")
+    if hits is not None:
+        counters = {"vllm:prefix_cache_hits": hits, "vllm:prefix_cache_queries": 10_000}
+        metrics = {
+            name: {"type": "counter", "series": [{"stats": {"total": total}}]} for name, total in counters.items()
+        }
+        write_json(folder / "server_metrics_export.json", {"schema_version": "1.1", "metrics": metrics})
+    return folder / "profile_export.jsonl"
+
+
+def test_only_first_turns_are_uncached(tmp_path: Path) -> None:
+    turns = [("a", 0, 1000), ("a", 1, 9000), ("a", 2, 17000), ("b", 0, 2000), ("c", 0, 4000), ("a", 0, 1000)]
+    samples = read_serving([aiperf(tmp_path / "x", turns)])
+    assert [row.prompt_tokens for row in samples.rows] == [1000, 2000, 4000]
+    lost = "3 of a later turn or a prompt sent before, which a prefix cache may have answered"
+    assert f"of the TTFT results were left out: {lost}" in samples.notes
+
+
+@pytest.mark.parametrize(("hits", "more"), [(0, {}), (None, {"usage_prompt_cache_read_tokens": {"value": 0}})])
+def test_later_turns_count_where_nothing_was_cached(tmp_path: Path, hits: int | None, more: dict[str, Any]) -> None:
+    path = aiperf(tmp_path / "x", [("a", 0, 1000), ("a", 1, 9000), ("b", 0, 2000)], hits, **more)
+    assert len(read_serving([path]).rows) == 3
+
+
+@pytest.mark.parametrize(("hits", "kept"), [(9300, 0), (51, 0), (49, 3), (0, 3)])
+def test_the_servers_own_counters_are_believed(tmp_path: Path, hits: int, kept: int) -> None:
+    """Half a percent is the beginning that all prompts share, such as a chat's template."""
+    path = aiperf(tmp_path / "x", [("a", 0, 1000), ("b", 0, 4000), ("c", 0, 9000)], hits)
+    if kept:
+        samples = read_serving([path])
+        assert len(samples.rows) == kept
+        assert not any("prefix cache answered" in note for note in samples.notes)
+        return
+    with pytest.raises(InputFileError, match="left out 3 answered partly from a prefix cache"):
+        read_serving([path])
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"metrics": {"vllm:prefix_cache_hits": {"series": [7, {}]}}}'])
+def test_odd_server_metrics_say_nothing(tmp_path: Path, content: str) -> None:
+    path = aiperf(tmp_path / "x", [("a", 0, 1000), ("b", 0, 4000)])
+    (tmp_path / "x" / "server_metrics_export.json").write_text(content)
+    assert len(read_serving([path]).rows) == 2
+
+
+@pytest.mark.parametrize("changes", [{"start_time": 1e9 + 30.0}, {"warmup_duration": 30.0}])
+def test_guidellm_warm_up_and_what_came_after_are_left_out(tmp_path: Path, changes: dict[str, float]) -> None:
+    """Requests that began before the benchmark did, as the report keeps them (vllm-project/guidellm#1078)."""
+    rows = [
+        {"prompt_tokens": 1000 * (at + 1), "request_latency": 1.0, "time_to_first_token_ms": 100.0 * (at + 1),
+         "info": {"timings": {"request_start": 1e9 + 10.0 * at}}}
+        for at in range(6)
+    ]  # fmt: skip
+    benchmark = {"config": {"strategy": {"type_": "synchronous"}}, "metrics": {}, "requests": {"successful": rows},
+                 "start_time": 1e9, "end_time": 1e9 + 45.0, **changes}  # fmt: skip
+    report = {"metadata": {"guidellm_version": "0.5.4"}, "args": {"model": "m"}, "benchmarks": [benchmark]}
+    samples = read_serving([write_json(tmp_path / "a.json", report)])
+    assert [row.prompt_tokens for row in samples.rows] == [4000, 5000]
+    assert "of the TTFT results were left out: 4 of the warm-up" in samples.notes
+    benchmark |= {"start_time": 1e9, "warmup_duration": 0.0, "end_time": 1e9 + 99.0}
+    assert len(read_serving([write_json(tmp_path / "b.json", report)]).rows) == 6
+
+
+@pytest.mark.parametrize(
+    ("factor", "asks"), [(1000, "is the TTFT 1,000 times too long"), (0.001, "is another unit, an empty")]
+)
+@pytest.mark.parametrize("command", ["crossover", "report", "gate"])
+def test_averages_in_another_unit_are_refused(
+    kvbench: Kvbench, tmp_path: Path, command: str, factor: float, asks: str
+) -> None:
+    """Where every number of a file is off alike, only the model's own speed tells."""
+    for tokens in LENGTHS:
+        average(tmp_path / "r" / f"{tokens}.json", tokens, mean_ttft_ms=factor * 1000 * seconds(tokens))
+    outcome = kvbench(command, run_dir(tmp_path), "--ttft-from", tmp_path / "r")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert asks in outcome.err
+
+
+def test_the_field_cases_say_what_is_right() -> None:
+    """Shapes of files that people published, each with the answer that was wrong before."""
+    field = shared_data("field")
+    with pytest.raises(InputFileError, match="left out 600 that shared the server"):
+        read_serving([field / "vllm_fixed_rate"])
+    with pytest.raises(InputFileError, match=r"mixes runs at 0\.9 requests/s and 1\.8 requests/s and 6 requests/s"):
+        read_serving([field / "vllm_fixed_rate"], allow_queued=True)
+    with pytest.raises(InputFileError, match="left out 16 answered partly from a prefix cache"):
+        read_serving([field / "aiperf_server_metrics_hits"])
+    with pytest.raises(InputFileError, match="generated-shared-prefix, 16,384 tokens each"):
+        read_serving([field / "sglang_gsp.jsonl"])
+    assert read_serving([field / "vllm_hub_snapshot_path.json"]).model == "openai/gpt-oss-120b"
+    warm = read_serving([field / "guidellm_warmup.json"])
+    assert (len(warm.rows), warm.skipped_rows) == (6, 6)
+    assert 16384 / fit(warm).seconds(16384)[0] == pytest.approx(28_500, rel=0.02)

@@ -11,6 +11,7 @@ import typer
 from kvbench.commands.options import JsonOption
 from kvbench.commands.prefill_options import (
     AllowQueuedOption,
+    AnySpeedOption,
     BudgetOption,
     ConcurrentOption,
     CurveOption,
@@ -44,6 +45,7 @@ def crossover(
     ttft_from: TtftFromOption = None,
     ttft_model: TtftModelOption = None,
     allow_queued: AllowQueuedOption = False,
+    any_speed: AnySpeedOption = False,
     skip_bad_rows: SkipOption = False,
     model: Annotated[str | None, typer.Option("--model", help="Answer for this model of the run only.")] = None,
     tp: Annotated[int | None, typer.Option("--tp", min=1, help="Answer for this TP of the run only.")] = None,
@@ -84,7 +86,9 @@ def crossover(
     from kvbench.report.tables import markdown as as_markdown
     from kvbench.run import rundir
 
-    prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve))
+    prefill = prefill_of(
+        TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve, any_speed)
+    )
     found = list(runs or [])
     if not found and p99_ms is None and (newest := rundir.newest()) is not None:
         console.note(f"run: {newest}")
@@ -141,6 +145,8 @@ def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
     tails = decision.parse_tails_ms(p99_ms)
     curve = prefill.curve if prefill else None
     say_notes(prefill)
+    if curve is not None and (doubt := decision.doubted_speed(curve, ())) is not None:
+        console.note(f"TTFT: {doubt}")
     if as_json:
         console.print_json(_with_samples(decision.published_json(tails, curve), prefill))
         return

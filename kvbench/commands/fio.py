@@ -34,6 +34,7 @@ from kvbench.commands.options import (
 )
 from kvbench.commands.prefill_options import (
     AllowQueuedOption,
+    AnySpeedOption,
     TtftFromOption,
     TtftOptions,
     prefill_of,
@@ -89,6 +90,7 @@ def fio(
     ] = None,
     ttft_from: TtftFromOption = None,
     allow_queued: AllowQueuedOption = False,
+    any_speed: AnySpeedOption = False,
     target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
     limit: LimitOption = None,
     before_read: BeforeReadOption = None,
@@ -178,9 +180,11 @@ def fio(
         return 0
     if wanted is not None and driver is None and not fidelity:
         _say_replayed(wanted)
-    prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, allow_queued=allow_queued))
+    prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, allow_queued=allow_queued, any_speed=any_speed))
     say_notes(prefill)
     goal = parse_tokens(target_context)
+    if prefill is not None and wanted is not None:
+        _say_of_prefill(prefill.curve, wanted)
     with rundir.open_run(
         output,
         wanted,
@@ -193,6 +197,8 @@ def fio(
             console.note(opened.unlocked)
         if wanted is None:
             _say_unmounted(opened.measurement)
+        if prefill is not None and wanted is None:
+            _say_of_prefill(prefill.curve, opened.measurement)
         decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
         try:
             with console.progress() as progress:
@@ -240,6 +246,17 @@ def _say_unmounted(wanted: Measurement) -> None:
         said = unmounted(tier.path) if isinstance(tier, DirectoryTier) else None
         if said is not None:
             console.note(f"{name}: {said}. Mount it first, unless the root file system is what you mean to measure.")
+
+
+def _say_of_prefill(curve: PrefillCurve, measurement: Measurement) -> None:
+    """What the verdict will not believe about the TTFT, before anything is measured; InputFileError where none can."""
+    from kvbench import console
+    from kvbench.decide import decision
+
+    models = {use.model for use in measurement.uses}
+    told = (decision.unnamed_model(curve, models), decision.doubted_speed(curve, measurement.uses))
+    for text in filter(None, told):
+        console.note(f"TTFT: {text}")
 
 
 def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvbench.commands.options import JsonOption
 from kvbench.commands.prefill_options import (
     AllowQueuedOption,
+    AnySpeedOption,
     BudgetOption,
     ConcurrentOption,
     CurveOption,
@@ -25,6 +27,9 @@ from kvbench.commands.prefill_options import (
 )
 from kvbench.commands.report import ModelsOption, RunsArgument
 
+if TYPE_CHECKING:
+    from kvbench.decide.judged import LoadedRun, Wanted
+
 HELP = "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say."
 
 
@@ -34,6 +39,7 @@ def gate(
     ttft_from: TtftFromOption = None,
     ttft_model: TtftModelOption = None,
     allow_queued: AllowQueuedOption = False,
+    any_speed: AnySpeedOption = False,
     skip_bad_rows: SkipOption = False,
     model: ModelsOption = None,
     target_context: TargetOption = "32k",
@@ -60,9 +66,11 @@ def gate(
     from kvbench.report.junit import junit as as_junit
     from kvbench.report.ours import JUNIT_MARK, require_ours
 
-    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
+    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve, any_speed)
     wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy)
-    built = build(load_runs(runs), wanted)
+    loaded = load_runs(runs)
+    _require_one_model(loaded, wanted)
+    built = build(loaded, wanted)
     result = gates.gate(built, strict=strict)
     if junit is not None:
         require_ours(junit, JUNIT_MARK)
@@ -74,6 +82,20 @@ def gate(
     else:
         console.print_line(gates.line(result))
     return result.exit_code
+
+
+def _require_one_model(runs: Sequence[LoadedRun], wanted: Wanted) -> None:
+    """InputFileError where TTFT of an unknown model would decide for several models: at most one of them is right."""
+    from kvbench.decide.decision import same_model, unnamed_model
+    from kvbench.errors import InputFileError
+
+    held = {use.model for run in runs for use in run.result.uses}
+    asked = {name for name in held if not wanted.models or any(same_model(name, model) for model in wanted.models)}
+    if wanted.curve is not None and unnamed_model(wanted.curve, asked):
+        raise InputFileError(
+            f"{wanted.curve.source} does not say which model its TTFT is of, and the runs hold "
+            f"{', '.join(sorted(asked))}; name it with --ttft-model, or judge one model with --model."
+        )
 
 
 def _append(path: Path, text: str) -> None:

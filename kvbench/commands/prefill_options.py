@@ -39,6 +39,13 @@ AllowQueuedOption = Annotated[
         help="Use the TTFT of requests that ran beside others too: it includes waiting, so restoring looks better.",
     ),
 ]
+AnySpeedOption = Annotated[
+    bool,
+    typer.Option(
+        "--any-speed",
+        help="Believe the TTFT also where it means a speed that no accelerator is known for (docs/ttft-from.md).",
+    ),
+]
 SkipOption = Annotated[bool, typer.Option("--skip-bad-rows", help="Count bad CSV rows instead of stopping.")]
 TargetOption = Annotated[str, typer.Option("--target-context", help="Context length that matters to you.")]
 BudgetOption = Annotated[str | None, typer.Option("--ttft-budget", help="Longest acceptable restore there, like 2s.")]
@@ -84,6 +91,7 @@ class TtftOptions:
     allow_queued: bool = False
     skip_bad_rows: bool = False
     shape: str = "quadratic"
+    any_speed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +122,12 @@ def prefill_of(options: TtftOptions) -> Prefill | None:
     if options.csv is not None and options.serving:
         raise UsageError("--ttft-csv and --ttft-from both say how fast the GPUs recompute; give one of them.")
     if options.csv is not None:
-        from kvbench.prefill.samples import read_csv
+        from kvbench.prefill.samples import read_csv, require_alone
 
         samples = read_csv(options.csv, skip_bad_rows=options.skip_bad_rows)
         if samples.skipped_rows:
             console.note(f"{options.csv}: skipped {samples.skipped_rows} bad rows")
+        samples = require_alone(samples, allow_queued=options.allow_queued)
         samples = samples if options.model is None else replace(samples, model=options.model)
     elif options.serving:
         from kvbench.prefill.imported import read_serving
@@ -126,6 +135,7 @@ def prefill_of(options: TtftOptions) -> Prefill | None:
         samples = read_serving(options.serving, allow_queued=options.allow_queued, model=options.model)
     else:
         return None
+    samples = replace(samples, any_speed=options.any_speed)
     return Prefill(samples, fit(samples, shape))
 
 

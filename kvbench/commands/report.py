@@ -10,6 +10,7 @@ import typer
 from kvbench.commands.options import JsonOption
 from kvbench.commands.prefill_options import (
     AllowQueuedOption,
+    AnySpeedOption,
     BudgetOption,
     ConcurrentOption,
     CurveOption,
@@ -45,6 +46,7 @@ def report(
     ttft_from: TtftFromOption = None,
     ttft_model: TtftModelOption = None,
     allow_queued: AllowQueuedOption = False,
+    any_speed: AnySpeedOption = False,
     skip_bad_rows: SkipOption = False,
     model: ModelsOption = None,
     target_context: TargetOption = "32k",
@@ -73,7 +75,7 @@ def report(
     from kvbench.report.data import to_json
     from kvbench.report.html import html
 
-    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
+    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve, any_speed)
     load = LoadOptions(hit_rate, requests_per_s, gpus, gpu_price)
     wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy, load)
     loaded = load_runs(runs)

@@ -32,6 +32,8 @@ SHORT_TOKENS = 8 * 1024
 
 _GRID = 256
 _CONFIDENCE = 0.95
+# Single TTFT stray by up to 20 % between honest servers' runs; twice that holds 95 % of them.
+_USUAL_ERROR = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,9 @@ def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
 
 def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
     """Compare restore and prefill at every length between the shortest and the longest measured prompt."""
+    if curve.measured_from == curve.measured_to:
+        reason = f"prefill was measured at {curve.measured_to:,} tokens only, which says nothing of other lengths"
+        return Request("unknown", None, None, None, f"{reason}; measure three lengths or more")
     inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)
     tokens, seconds = restore.tokens[inside], restore.seconds[inside]
     prefill = curve.seconds(tokens)
@@ -240,6 +245,11 @@ def judge(request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Go
     if over is not None and over[0] == "not viable":
         return over
     crossing = _against_target(request, curve, target)
+    if crossing[0] != "cannot say" and not len(curve.draws) and _noise_flips(crossing[0], restore, curve, target):
+        return "cannot say", (
+            f"{crossing[1]}, but too few prefill samples for an interval: an error of {_USUAL_ERROR:.0%} would decide "
+            "otherwise; measure more lengths or repeats"
+        )
     if crossing[0] == "viable":
         return over or _beyond_measured(restore, curve, target) or crossing
     return crossing
@@ -265,6 +275,17 @@ def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple
             f"restoring wins from {request.low:,} tokens at the earliest, the target is {target:,}",
         )
     return "cannot say", f"the interval of the crossover holds the target of {target:,} tokens"
+
+
+def _noise_flips(verdict: Verdict, restore: RestoreCurve, curve: PrefillCurve, target: int) -> bool:
+    """Whether prefill times that are off by the usual error would take the verdict back; beyond them anything could."""
+    if target > curve.measured_to:
+        return True
+    inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= min(curve.measured_to, target))
+    prefill, restored = curve.seconds(restore.tokens[inside]), restore.seconds[inside]
+    if verdict == "viable":
+        return bool(restored[-1] > prefill[-1] * (1 - _USUAL_ERROR))
+    return bool((restored <= prefill * (1 + _USUAL_ERROR)).any())
 
 
 def _never(request: Request, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:

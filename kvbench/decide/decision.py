@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,11 @@ from kvbench.decide.crossover import (
 )
 from kvbench.decide.interpolation import between_jobs, between_sizes
 from kvbench.decide.restore import NOTHING_AROUND, Around, Measured, restore_tokens_per_s
-from kvbench.errors import UsageError
+from kvbench.errors import InputFileError, UsageError
+from kvbench.layout.models import work_of_name
+from kvbench.layout.work import Work, bounds_of
 from kvbench.prefill.curve import PrefillCurve
+from kvbench.prefill.plausible import SpeedDoubt, speed_doubt
 from kvbench.record import results
 from kvbench.record.results import LatencyNs, Observation, PointResult, RunResult, Use
 from kvbench.units import split_list
@@ -77,6 +80,7 @@ class Decisions:
 
 def decide_runs(runs: Sequence[tuple[Path, RunResult]], curve: PrefillCurve, wanted: Wanted) -> Decisions:
     """The crossovers of every tier and use of the runs; UsageError when the filter leaves none."""
+    doubted_speed(curve, [use for _, run in runs for use in run.uses if _is_wanted(use, wanted)])
     crossovers = list(_crossovers(runs, curve, wanted))
     asked = [
         replace(crossover, what_if=what_if.name)
@@ -104,13 +108,44 @@ def verdict_is_settled(observation: Observation, uses: Sequence[Use], curve: Pre
         if (use.io_bytes, use.parallelism_per_request) == (point.io_bytes, point.numjobs)
         and (curve.model is None or same_model(curve.model, use.model))
     ]
-    if point.mix != "mixed" or not resting:
+    if point.mix != "mixed" or not resting or any(_speed_doubt(curve, use) for use in resting):
         return None
     if read is None or read.latency_ns is None or read.iops <= 0:
         return False
     measured = Measured(point, read, observation.histograms.get("read"))
     answers = [decide(use, point.tier, 1, measured, None, curve, goal) for use in resting]
     return all(answer.verdict != "cannot say" for answer in answers)
+
+
+def doubted_speed(curve: PrefillCurve, uses: Sequence[Use]) -> str | None:
+    """Why the curve's speed is not believed for one of the uses, None where it is; InputFileError where it cannot be.
+
+    Without uses it is held against one accelerator and the model that the samples name.
+    """
+    mine = [use for use in uses if curve.model is None or same_model(curve.model, use.model)]
+    doubts = [_speed_doubt(curve, use) for use in mine]
+    if not uses:
+        name = curve.model
+        doubts = [speed_doubt(curve, bounds_of(None if name is None else work_of_name(name), name), 1)]
+    found = [doubt for doubt in doubts if doubt is not None]
+    impossible = next((doubt for doubt in found if doubt.degree == "impossible"), None)
+    # Of samples that name no model, one use may be the right one.
+    if impossible is not None and all(doubt is not None and doubt.degree == "impossible" for doubt in doubts):
+        raise InputFileError(
+            f"{curve.source}: {impossible.text} Correct the samples, name their model with --ttft-model, or vouch for "
+            "them with --any-speed, as on a server without accelerators or with more of them."
+        )
+    return found[0].text if found else None
+
+
+def unnamed_model(curve: PrefillCurve, models: Collection[str]) -> str | None:
+    """What to say of samples that name no model where several models are judged by them."""
+    if curve.model is not None or len(set(models)) < 2:
+        return None
+    return (
+        f"the TTFT samples do not name a model ('# model: NAME' in the CSV, or --ttft-model) and are given to "
+        f"{len(set(models))} ({', '.join(sorted(models))}); every answer assumes that they are of its model"
+    )
 
 
 def to_json(decided: Decisions) -> dict[str, Any]:
@@ -205,8 +240,17 @@ def _decide(
     around = Around(reads.lookup_s(use.io_bytes, use.in_flight(concurrent - 1)), wanted.gpu_copy_bytes_per_s)
     if curve.model is not None and not same_model(curve.model, use.model):
         return _other_model(use, reads.tier, concurrent, measured, curve, around)
+    if (doubt := _speed_doubt(curve, measured_use)) is not None:
+        return _undecided(use, reads.tier, concurrent, measured, f"the prefill speed is doubtful: {doubt.text}", around)
     single = reads.at(use.io_bytes, PUBLISHED_JOBS)
     return decide(use, reads.tier, concurrent, measured, single, curve, wanted.goal, around)
+
+
+def _speed_doubt(curve: PrefillCurve, use: Use) -> SpeedDoubt | None:
+    """What is wrong with the curve's speed for a use; runs of before that was stored are judged by the model's name."""
+    stored = use.active_parameters is not None
+    work = Work(use.active_parameters or 0, use.pair_flop or 0) if stored else work_of_name(use.model)
+    return speed_doubt(curve, bounds_of(work, use.model), use.tp)
 
 
 def _other_model(
@@ -342,14 +386,8 @@ def _preference(point: PointResult) -> int:
 
 
 def _notes(crossovers: Sequence[Crossover], curve: PrefillCurve) -> tuple[str, ...]:
-    models = {crossover.use.model for crossover in crossovers}
-    notes = []
-    if curve.model is None and len(models) > 1:
-        notes.append(
-            "the TTFT samples do not name a model ('# model: NAME' in the CSV); "
-            "every answer assumes that they are of its model"
-        )
-    return tuple(notes)
+    said = unnamed_model(curve, {crossover.use.model for crossover in crossovers})
+    return () if said is None else (said,)
 
 
 def _prefill_json(curve: PrefillCurve) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-Text = Literal["content", "reasoning"]
+Text = Literal["content", "reasoning", "tool call"]
 
 
 def first_choice(choices: object) -> Mapping[str, Any]:
@@ -15,9 +15,12 @@ def first_choice(choices: object) -> Mapping[str, Any]:
 
 
 def text_in(choice: Mapping[str, Any]) -> Text | None:
-    """The kind of text that a choice brings, None for none: a role chunk has empty content (api7/aisix#869)."""
+    """The kind of output that a choice brings, None for none: a role chunk has empty content (api7/aisix#869)."""
     found = choice.get("delta")
     delta = found if isinstance(found, dict) else {}
     if choice.get("text") or delta.get("content"):
         return "content"
-    return "reasoning" if delta.get("reasoning_content") or delta.get("reasoning") else None
+    if delta.get("reasoning_content") or delta.get("reasoning"):
+        return "reasoning"
+    # An answer that is only a call of a tool has no text at all.
+    return "tool call" if delta.get("tool_calls") or delta.get("function_call") else None

@@ -17,6 +17,7 @@ from kvbench.layout import ReadConfig, read_layout, sizing
 from kvbench.layout.dtype import Checkpoint, KVDtype, protect_ends, resolve
 from kvbench.layout.kv import KVLayout
 from kvbench.layout.sized import SizedModel
+from kvbench.layout.work import Work, work_of
 from kvbench.profiles import profiles_dir
 
 DEFAULT_MODELS = ("openai/gpt-oss-120b", "Qwen/Qwen3-8B", "meta-llama/Llama-3.1-70B")
@@ -88,7 +89,21 @@ def size_layout(
         used=read.used,
         defaults=read.defaults,
         dcp=dcp,
+        work=work_of(read.text, read.model_type, layout),
     )
+
+
+def work_of_name(model: str) -> Work | None:
+    """What a prompt token costs the shipped profile that ``model`` names, None where none does or it does not say.
+
+    A config's file is often named for its Hub id, ``org__name``.
+    """
+    for name in (model, model.replace("__", "/"), model.replace("__", "/").replace("Meta-", "")):
+        found = find_profile(name)
+        if found is not None:
+            read = read_layout(found.config)
+            return work_of(read.text, read.model_type, read.layout)
+    return None
 
 
 def _warnings(layout: KVLayout, defaults: tuple[str, ...], tp: int, pp: int, dcp: int) -> list[str]:

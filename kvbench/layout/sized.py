@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kvbench.layout.kv import KVLayout
 from kvbench.layout.sizing import Stage
+from kvbench.layout.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class SizedModel:
     ``state_bytes`` is the constant state of one request, one copy, and 0 with ``state_unknown`` naming the reason
     where the config does not size it. ``index_bytes_per_token`` (sparse-attention keys) and ``cross_bytes``
     (encoder-decoder, None when it depends on the prompt) are not in the other numbers. With decode-context
-    parallelism a rank's block still holds ``block_tokens`` tokens, and one block covers ``dcp`` times as many.
+    parallelism a rank's block still holds ``block_tokens`` tokens, and one block covers ``dcp`` times as many. ``work``
+    is what one prompt token costs to compute, None where the config does not settle it.
     """
 
     model: str
@@ -43,3 +45,4 @@ class SizedModel:
     used: tuple[tuple[str, str], ...] = ()
     defaults: tuple[str, ...] = ()
     dcp: int = 1
+    work: Work | None = None

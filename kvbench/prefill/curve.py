@@ -22,6 +22,13 @@ _TERMS: dict[Shape, tuple[int, ...]] = {"quadratic": (0, 1, 2), "linear": (0, 1)
 
 DRAWS = 1000
 _SEED = 20260101
+# With fewer lengths the curve passes through them whatever they are: nothing says how much they stray.
+FEWEST_LENGTHS = 3
+# A drawn time stays positive: at least this share of the fitted one.
+_SHORTEST = 0.05
+_MOST_ROUNDS = 100
+_WHOLE_STEPS = 10
+_SETTLED = 1e-9
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class PrefillCurve:
     ``draws`` holds bootstrap coefficients, shape (DRAWS, 3), or is empty when the samples leave no degree of freedom.
     ``residuals_s`` are measured less fitted seconds of the samples that were fitted, ``set_aside`` the samples that
     stand too far from all others, ``linear_residual_s`` the largest residual that a straight line leaves at best.
-    ``notes`` are the samples' own.
+    ``notes``, ``ttft_column`` and ``any_speed`` are the samples' own.
     """
 
     a_s: float
@@ -47,6 +54,8 @@ class PrefillCurve:
     residuals_s: tuple[tuple[int, float], ...] = ()
     set_aside: tuple[Sample, ...] = ()
     linear_residual_s: float | None = None
+    ttft_column: str | None = None
+    any_speed: bool = False
 
     @cached_property
     def coefficients(self) -> Floats:
@@ -78,10 +87,10 @@ def parse_shape(text: str) -> Shape:
 def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:
     """The curve that minimises squared relative errors: prefill work is linear in L plus quadratic attention.
 
-    Relative, because a millisecond at 2k tokens counts as much as 25 ms at 48k. A sample that stands far from all
-    others is set aside (see robust). The bootstrap resamples the relative residuals, widened by n / (n - p) (Davison &
-    Hinkley, Bootstrap Methods and their Application, 6.2.3). Two lengths carry two terms and no interval; one length
-    carries one, the cost of a token.
+    Relative, because a millisecond at 2k tokens counts as much as 25 ms at 48k, and relative to the fitted time: errors
+    relative to the measured one favour the samples that came out short (by twice the variance). A sample that stands
+    far from all others is set aside (see robust). Two lengths carry two terms and no interval; one length carries one,
+    the cost of a token.
     """
     measured = np.array([sample.prompt_tokens for sample in samples.rows], dtype=float)
     kept = trusted(measured, np.array([sample.ttft_s for sample in samples.rows]))
@@ -101,11 +110,13 @@ def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:
         samples=len(tokens),
         model=samples.model,
         source=samples.source,
-        draws=_bootstrap(tokens, seconds, fitted, used=int((coefficients > 0).sum()), shape=shape),
+        draws=_draws(tokens, seconds, fitted, used=int((coefficients > 0).sum()), shape=shape),
         notes=(*samples.notes, *_doubts(rows, set_aside)),
         residuals_s=tuple((int(at), float(left)) for at, left in zip(tokens, seconds - fitted, strict=True)),
         set_aside=set_aside,
         linear_residual_s=_line_residual_s(tokens, seconds),
+        ttft_column=samples.ttft_column,
+        any_speed=samples.any_speed,
     )
 
 
@@ -117,12 +128,23 @@ def _line_residual_s(tokens: Floats, seconds: Floats) -> float:
 
 
 def _coefficients(tokens: Floats, seconds: Floats, shape: Shape) -> Floats:
-    allowed = _TERMS[shape]
+    """The solution of quasi-likelihood for errors in proportion to the time, by iteratively reweighted least squares.
+
+    Source: McCullagh & Nelder, Generalized Linear Models, 2nd ed., 2.5 and 9.2 (variance mu squared, identity link).
+    """
     lengths = len(set(tokens))
     # One length says what a token costs, and nothing about a constant part.
-    terms = (1,) if lengths == 1 else allowed
-    design = powers(tokens) / seconds[:, np.newaxis]
-    found: Floats = non_negative(design, np.ones((len(tokens), 1)), most_terms=lengths, allowed=terms)[0]
+    terms = (1,) if lengths == 1 else _TERMS[shape]
+    weights, found = seconds, np.zeros(3)
+    for count in range(_MOST_ROUNDS):
+        design = powers(tokens) / weights[:, np.newaxis]
+        found = non_negative(design, (seconds / weights)[:, np.newaxis], most_terms=lengths, allowed=terms)[0]
+        fitted = powers(tokens) @ found
+        if np.allclose(fitted, weights, rtol=_SETTLED, atol=0):
+            break
+        # Whole steps settle within a few rounds, or swing between two curves where the times contradict each other:
+        # then half steps, in logarithms.
+        weights = fitted if count < _WHOLE_STEPS else np.sqrt(weights * fitted)
     return found
 
 
@@ -136,14 +158,21 @@ def _doubts(kept: Sequence[Sample], set_aside: Sequence[Sample]) -> list[str]:
     return found
 
 
-def _bootstrap(tokens: Floats, seconds: Floats, fitted: Floats, *, used: int, shape: Shape) -> Floats:
+def _draws(tokens: Floats, seconds: Floats, fitted: Floats, *, used: int, shape: Shape) -> Floats:
+    """Coefficients refitted to times drawn around the fit; none where no degree of freedom says how much they stray.
+
+    A parametric bootstrap (Davison & Hinkley, Bootstrap Methods and their Application, 6.2) whose error variance is
+    drawn from its own chi-square distribution, so that its quantiles are those of Student's t: with five samples two
+    degrees of freedom are left of three terms, and 1.96 standard deviations would hold 81 % instead of 95 %.
+    """
     count, lengths = len(tokens), len(set(tokens))
-    if lengths < 3 or count <= used:
+    freedom = count - used
+    if lengths < FEWEST_LENGTHS or freedom < 1:
         return np.empty((0, 3))
-    residuals = (seconds / fitted - 1) * np.sqrt(count / (count - used))
-    residuals -= residuals.mean()
     generator = np.random.default_rng(_SEED)
-    drawn = fitted * np.maximum(0.05, 1 + generator.choice(residuals, size=(DRAWS, count)))
+    squares = float(((seconds / fitted - 1) ** 2).sum())
+    spread = np.sqrt(squares / generator.chisquare(freedom, size=(DRAWS, 1)))
+    drawn = fitted * np.maximum(_SHORTEST, 1 + spread * generator.standard_normal((DRAWS, count)))
     # Weights of the original fit, so that every draw is one more right-hand side of the same least-squares problem.
     design = powers(tokens) / fitted[:, np.newaxis]
     return non_negative(design, (drawn / fitted).T, most_terms=lengths, allowed=_TERMS[shape])

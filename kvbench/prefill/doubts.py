@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kvbench.formats.serving.record import ServingRun
-from kvbench.prefill.samples import Sample
+from kvbench.prefill.alone import too_many_in_flight
+from kvbench.prefill.samples import WAITING_NOTE, Sample
 from kvbench.prefill.usable import Taken
 
 # No GPU prefills this many tokens a second (an H100 reads fewer than 400,000 of a 0.6 B model): the unit is wrong, or
@@ -16,6 +17,8 @@ _IMPOSSIBLE_TOKENS_PER_S = 500_000
 # Lengths within a factor below which a run is as good as of one length, and below which they give no slope.
 _SPREAD, _NARROW = 1.1, 2
 _DROP = 5
+# Averages of a run are rounded and leave out what failed; twice what can be is more than that.
+_CROWD = 2
 _MOST_REMARKS = 4
 
 
@@ -23,9 +26,10 @@ def doubts(rows: Sequence[Sample], taken: Taken) -> Iterable[str]:
     """The doubts about samples that are sorted by length, the gravest first."""
     runs = [usable.run for usable in taken.runs]
     if taken.has("shared"):
-        yield "the TTFT includes waiting for other requests, so recomputing looks slower than it is"
+        yield WAITING_NOTE
     if taken.has("unknown"):
         yield "the TTFT results do not say how many requests ran at once, so waiting may be in the TTFT"
+    yield from _few([text for run in runs for text in _crowds(run)])
     if lost := taken.lost():
         yield f"of the TTFT results were left out: {lost}"
     if taken.averaged:
@@ -45,6 +49,16 @@ def doubts(rows: Sequence[Sample], taken: Taken) -> Iterable[str]:
             "empty first chunk counts as the first token or a unit is wrong"
         )
     yield from _few([text for run in runs for text in (*run.notes, *_drops(run))])
+
+
+def _crowds(run: ServingRun) -> Iterable[str]:
+    """A client that says it sent one request after the other, and numbers that say otherwise (Little's law)."""
+    found = too_many_in_flight(run)
+    if run.concurrency == 1 and found is not None and found > _CROWD:
+        yield (
+            f"{run.source} says that one request ran at a time, but requests/s times seconds makes {found:.1f} in the "
+            "server"
+        )
 
 
 def _is_silent(run: ServingRun) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from kvbench.errors import InputFileError
 from kvbench.formats.serving.folder import collect
 from kvbench.formats.serving.record import ServingRun
 from kvbench.prefill.doubts import doubts
-from kvbench.prefill.samples import MOST_SAMPLES, Sample, Samples, selected_note, thinned
+from kvbench.prefill.samples import MOST_SAMPLES, WAITED, Sample, Samples, selected_note, thinned
 from kvbench.prefill.usable import SHARED, Taken, take
 
+# A folder of the Hub's cache, as huggingface_hub names it: models--org--name/snapshots/<commit>.
+_HUB_CACHE = re.compile(r"(?:^|/)models--([^/]+?)--([^/]+)")
 # The requests of a run and its own average may differ by rounding and by what failed, not by this factor: a unit would.
 _OTHER_UNIT = 30
 
@@ -73,7 +76,7 @@ def _require_usable(rows: Sequence[Sample], taken: Taken, where: str) -> None:
 def _require_one_load(taken: Taken, where: str) -> None:
     """Samples that waited under different loads lie on no common curve."""
     told = {(usable.run.concurrency, usable.run.request_rate) for usable in taken.runs}
-    if taken.has("shared") and len(told) > 1:
+    if (taken.has("shared") or taken.has("unknown")) and len(told) > 1:
         names = sorted(_load_text(*load) for load in told)
         raise InputFileError(f"{where} mixes runs at {' and '.join(names)}; name the files of one load.")
 
@@ -97,6 +100,9 @@ def _model(runs: Iterable[ServingRun], where: str) -> str | None:
 
 def _name(model: str) -> str:
     text = model.strip().rstrip("/")
+    snapshot = _HUB_CACHE.search(text)
+    if snapshot:
+        return f"{snapshot[1]}/{snapshot[2]}"
     return text.rpartition("/")[2] if text.startswith(("/", "./", "../", "~")) else text
 
 
@@ -110,5 +116,5 @@ def _source(taken: Taken, paths: Sequence[Path]) -> str:
     names = ", ".join(dict.fromkeys(path.name or "." for path in paths))
     files = runs[0].source if len(runs) == 1 else f"{len(runs)} runs in {names}"
     grave = ["averages only"] if taken.averaged else []
-    grave += ["requests waited for each other"] if taken.has("shared") else []
+    grave += [WAITED] if taken.has("shared") else []
     return f"{tools}, {files}" + (f" ({'; '.join(grave)})" if grave else "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,9 @@ _SMALLEST_SIGMA = 0.01
 _FAR = 0.25
 # More than one in five is no bad sample but a server that strays: then all of them count.
 _MOST = 0.2
+# Nor when most of the samples at the longest prompts would go: there the curve rests on them, and it may be the others
+# that are wrong, as later turns of conversations are, which a cache answered.
+_LONGEST = 1 / 3
 # Among so many samples one bad one no longer bends anything.
 _ENOUGH = 400
 
@@ -32,9 +37,15 @@ def trusted(tokens: Floats, seconds: Floats) -> NDArray[np.bool_]:
     for _ in range(most + 1):
         worst = _worst(tokens[kept], seconds[kept])
         if worst is None:
-            return kept
+            return kept if _keeps_the_longest(tokens, kept) else np.ones(len(tokens), dtype=bool)
         kept[kept.nonzero()[0][worst]] = False
     return np.ones(len(tokens), dtype=bool)
+
+
+def _keeps_the_longest(tokens: Floats, kept: NDArray[np.bool_]) -> bool:
+    """Whether at least half of the samples in the longest third stay."""
+    longest = np.argsort(tokens, kind="stable")[-math.ceil(len(tokens) * _LONGEST) :]
+    return bool(kept[longest].mean() >= 1 / 2)
 
 
 def _worst(tokens: Floats, seconds: Floats) -> int | None:

@@ -6,7 +6,7 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -30,6 +30,11 @@ _NAMED_LINES = 5
 _SHOWN_HEADER = 200
 # A line that is empty, or begins with a blank or the sign of a note.
 _NO_ROW = re.compile(r"^(?:[\s#]|\Z|$)", re.MULTILINE)
+# Columns that say how many requests were in the server at once, and those of the load that made them.
+_AT_ONCE = ("concurrency", "max_concurrency", "concurrent_requests", "num_concurrent", "batch_size", "users")
+_LOADS = (*_AT_ONCE, "request_rate", "rate", "qps", "rps")
+WAITED = "requests waited for each other"
+WAITING_NOTE = "the TTFT includes waiting for other requests, so recomputing looks slower than it is"
 _NOTE = re.compile(r"#\s*([A-Za-z_]+)\s*:\s*(.+)")
 
 
@@ -46,7 +51,9 @@ class Sample:
 class Samples:
     """The samples of one file; ``model`` and ``source`` come from its ``# model:`` and ``# source:`` lines.
 
-    ``skipped_rows`` counts what was left out, ``notes`` say what must be known about the rest.
+    ``skipped_rows`` counts what was left out, ``notes`` say what must be known about the rest. ``ttft_column`` is the
+    name that a CSV column of that unit should have (None: not from a CSV), ``any_speed`` that the user vouches for the
+    speed, ``concurrency`` how many requests the file says ran at once.
     """
 
     rows: tuple[Sample, ...]
@@ -54,6 +61,9 @@ class Samples:
     source: str
     skipped_rows: int = 0
     notes: tuple[str, ...] = ()
+    ttft_column: str | None = None
+    any_speed: bool = False
+    concurrency: float | None = None
 
 
 def is_plausible(tokens: float, ttft_s: float) -> bool:
@@ -93,23 +103,37 @@ def read_csv(path: Path, *, skip_bad_rows: bool = False) -> Samples:
         raise InputFileError(f"{path} has no sample; measure TTFT at three prompt lengths or more.")
     notes = (selected_note(reader.total),) if reader.total > MOST_SAMPLES else ()
     return Samples(
-        tuple(thinned(reader.rows())),
-        reader.notes.get("model"),
-        reader.notes.get("source", path.name),
-        reader.bad_total,
-        notes,
+        rows=tuple(thinned(reader.rows())),
+        model=reader.notes.get("model"),
+        source=reader.notes.get("source", path.name),
+        skipped_rows=reader.bad_total,
+        notes=notes,
+        ttft_column="ttft_s" if reader.table.factor == 1 else "ttft_ms",
+        concurrency=reader.concurrency,
     )
+
+
+def require_alone(samples: Samples, *, allow_queued: bool) -> Samples:
+    """The samples of requests that ran alone; others are refused, or with ``allow_queued`` noted."""
+    if samples.concurrency is None or samples.concurrency <= 1:
+        return samples
+    if not allow_queued:
+        raise InputFileError(
+            f"{samples.source} was measured with {samples.concurrency:g} requests at once, so its TTFT includes "
+            "waiting and is no prefill of one prompt; measure with concurrency 1, or keep it with --allow-queued."
+        )
+    return replace(samples, source=f"{samples.source} ({WAITED})", notes=(*samples.notes, WAITING_NOTE))
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The columns of a CSV file: their names, and where tokens, times (with their unit) and concurrency stand."""
+    """The columns of a CSV file: their names, and where tokens, times (with their unit) and loads stand."""
 
     header: tuple[str, ...]
     tokens_at: int
     ttft_at: int
     factor: float
-    concurrency_at: int | None
+    loads_at: tuple[int, ...]
 
 
 class _Reader:
@@ -126,12 +150,19 @@ class _Reader:
         self._step = 1
         self._last: list[str] = []
         self._last_tokens = 0.0
-        self._concurrencies: set[str] = set()
+        self._loads: dict[int, float | str] = {}
 
     def rows(self) -> list[Sample]:
         """The kept samples, the last one of the file among them."""
         at_end = (self.total - 1) % self._step == 0
         return [self._sample(cells) for cells in (*self._kept, *([] if at_end else [self._last]))]
+
+    @property
+    def concurrency(self) -> float | None:
+        """The most requests at once that the rows name, None where no column says."""
+        header = self.table.header if self.table is not None else ()
+        told = (value for at, value in self._loads.items() if _plain(header[at]) in _AT_ONCE)
+        return max((value for value in told if isinstance(value, float)), default=None)
 
     def add(self, number: int, text: str) -> None:
         """Take whole lines, the first of which is line ``number`` (from 1)."""
@@ -192,13 +223,15 @@ class _Reader:
         self._last_tokens = before[-1]
 
     def _require_one_load(self, table: _Table, rows: list[list[str]]) -> None:
-        if table.concurrency_at is None:
-            return
-        self._concurrencies |= {cells[table.concurrency_at].strip() for cells in rows}
-        if len(self._concurrencies) > 1:
-            raise InputFileError(
-                f"{self._path} mixes values of concurrency; keep the rows of one, or of 1 for one request alone."
-            )
+        for at in table.loads_at:
+            values = {_number(text) for text in {cells[at].strip() for cells in rows}}
+            values |= {self._loads[at]} if at in self._loads else set()
+            if len(values) > 1:
+                raise InputFileError(
+                    f"{self._path} mixes values of {table.header[at].lower()}; keep the rows of one, or of 1 for one "
+                    "request alone."
+                )
+            self._loads.update((at, value) for value in values)
 
     def _keep(self, rows: list[list[str]]) -> None:
         self._kept += rows[-self.total % self._step :: self._step]
@@ -259,12 +292,12 @@ def _cells(line: str) -> list[str]:
 def _table(cells: Sequence[str], path: Path) -> _Table:
     header = tuple(cell.strip() for cell in cells)
     tokens_at, ttft_at, factor = _columns(header, path)
-    load = next((at for at, name in enumerate(header) if name.lower() == "concurrency"), None)
-    return _Table(header, tokens_at, ttft_at, factor, load)
+    loads = tuple(at for at, name in enumerate(header) if _plain(name) in _LOADS)
+    return _Table(header, tokens_at, ttft_at, factor, loads)
 
 
 def _columns(header: Sequence[str], path: Path) -> tuple[int, int, float]:
-    names = [re.sub(r"[\s-]+", "_", name.lower()) for name in header]
+    names = [_plain(name) for name in header]
     tokens = [index for index, name in enumerate(names) if name in _TOKEN_COLUMNS]
     ttft = [index for index, name in enumerate(names) if name in _TTFT_COLUMNS]
     unitless = [header[index] for index, name in enumerate(names) if name in _TTFT_NAMES]
@@ -278,6 +311,17 @@ def _columns(header: Sequence[str], path: Path) -> tuple[int, int, float]:
             f"{', '.join(header)[:_SHOWN_HEADER]}."
         )
     return tokens[0], ttft[0], _TTFT_COLUMNS[names[ttft[0]]]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
 def _lines(first: Sequence[int], total: int) -> str:

@@ -15,9 +15,14 @@ SHARED = "that shared the server with others"
 _WARM_UP = "of the warm-up"
 _FAILED = "that failed"
 _CACHED = "answered partly from a prefix cache"
+_REPEATS = "of a later turn or a prompt sent before, which a prefix cache may have answered"
 _AVERAGED = "known by their average only"
 _WITHOUT = "without a TTFT and a prompt length"
 _NOT_STREAMED = "that were not streamed, so that their TTFT is the time of the whole answer"
+
+
+# The beginning that all prompts have in common, as a chat's template, is no cached prompt.
+_FEW_CACHED = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +100,26 @@ def _unusable(request: ServedRequest, run: ServingRun, *, told: bool) -> str | N
         return _FAILED
     if not request.prompt_tokens or request.ttft_s is None or not is_plausible(request.prompt_tokens, request.ttft_s):
         return _WITHOUT
-    cached = bool(request.cached_tokens) if told else bool(run.hit_rate)
-    return _CACHED if cached else None
+    if _is_cached(request, run, told=told):
+        return _CACHED
+    # The server's word that nothing was cached settles what the prompts only make likely.
+    if request.cached_tokens is not None or run.hit_rate is not None:
+        return None
+    if run.shared_prefixes:
+        return _sharing(run)
+    return _REPEATS if request.repeats else None
+
+
+def _sharing(run: ServingRun) -> str:
+    return f"of the data set {run.shared_prefixes}, whose prompts share their beginnings"
+
+
+def _is_cached(request: ServedRequest, run: ServingRun, *, told: bool) -> bool:
+    """Whether a cache answered: by the request's own word, unless none of them has seen what the server counted."""
+    blind = told and not any(one.cached_tokens for one in run.requests)
+    if told and not blind:
+        return bool(request.cached_tokens)
+    return (run.hit_rate or 0.0) > _FEW_CACHED
 
 
 def _of_average(run: ServingRun, *, allow_queued: bool) -> Usable:
@@ -107,8 +130,10 @@ def _of_average(run: ServingRun, *, allow_queued: bool) -> Usable:
     reason = None
     if run.streamed is False:
         reason = _NOT_STREAMED
-    elif run.hit_rate:
+    elif (run.hit_rate or 0.0) > _FEW_CACHED:
         reason = _CACHED
+    elif run.shared_prefixes and run.hit_rate is None:
+        reason = _sharing(run)
     elif load == "shared" and not allow_queued:
         reason = SHARED
     if reason is not None:

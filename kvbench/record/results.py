@@ -230,7 +230,8 @@ class Use:
     """A model and the I/O that its connector makes: ``units_per_block`` units of ``io_bytes`` per ``block_tokens``.
 
     ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
-    ``threads`` is what all requests together have in flight at most (None: no limit is known).
+    ``threads`` is what all requests together have in flight at most (None: no limit is known). ``active_parameters``
+    and ``pair_flop`` are what a prompt token costs to compute (see layout.work), None where the config did not say.
     """
 
     model: str
@@ -245,6 +246,9 @@ class Use:
     windowed_units: Natural = 0
     window_units: Natural = 0
     threads: Positive | None = None
+    # What computing costs changes nothing about what is stored: uses compare without it, also with those of old runs.
+    active_parameters: Natural | None = field(default=None, compare=False)
+    pair_flop: Natural | None = field(default=None, compare=False)
 
     def in_flight(self, concurrent: int) -> int:
         """Units in flight while ``concurrent`` requests restore at once."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
+from kvbench.decide.decision import unnamed_model
 from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
 from kvbench.decide.reference_tiers import reference_tiers
 from kvbench.report import advised, cells, events, fidelity, sheets
@@ -166,8 +167,8 @@ def _missing(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wa
         others = dict.fromkeys(item.use.model for item in all_judged if item.curve is None)
         if others:
             found.append(f"The TTFT samples are of {wanted.curve.model}; no prefill was given for {', '.join(others)}.")
-    elif len({item.use.model for item in all_judged}) > 1:
-        found.append("The TTFT samples do not name a model; every verdict assumes that they are of its own model.")
+    elif said := unnamed_model(wanted.curve, {item.use.model for item in all_judged}):
+        found.append(f"{said[0].upper()}{said[1:]}.")
     unfinished = [point for run in runs for point in run.result.points if point.status != "ok"]
     if unfinished:
         found.append(f"{len(unfinished)} of the points did not finish; see the reasons to distrust.")

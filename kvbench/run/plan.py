@@ -34,6 +34,8 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
         threads=stored.threads,
         windowed_units=sum(stored.units_per_block(group) for group in windowed),
         window_units=sum((group.window_units or 0) * group.units for group in windowed),
+        active_parameters=sized.work.parameters if sized.work else None,
+        pair_flop=sized.work.pair_flop if sized.work else None,
     )
 
 

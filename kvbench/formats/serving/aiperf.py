@@ -8,6 +8,7 @@ what the client meant to send and ``usage_prompt_tokens`` what the server got, i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from kvbench.errors import InputFileError
 from kvbench.formats.serving.genai_perf import is_genai_perf
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
 from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, Text, count, parsed
+from kvbench.formats.serving.server_metrics import with_server
 from kvbench.formats.serving.tags import Tags, has_tags, in_seconds, summary_of, texts
 
 NAME = "AIPerf"
@@ -57,6 +59,8 @@ class _Value(Foreign):
 
 class _Metadata(Foreign):
     benchmark_phase: Text = None
+    conversation_id: Any = None
+    turn_index: Setting = None
     request_start_ns: Number = None
     request_end_ns: Number = None
     was_cancelled: bool | None = None
@@ -92,7 +96,7 @@ def read(documents: tuple[Any, ...], path: Path) -> tuple[ServingRun, ...]:
     if not _are_records(documents):
         return (_from_export(parsed(_Export, _flat(documents[0]), path, NAME), path),)
     records = [parsed(_Record, document, path, NAME) for document in documents]
-    requests = tuple(_request(record, path) for record in records)
+    requests = _first_turns(records, tuple(_request(record, path) for record in records))
     told = _export_beside(path)
     from_server = any(record.metrics and "usage_prompt_tokens" in record.metrics for record in records)
     run = ServingRun(
@@ -100,7 +104,7 @@ def read(documents: tuple[Any, ...], path: Path) -> tuple[ServingRun, ...]:
         tool_version=told.tool_version if told else None,
         model=told.model if told else None,
         source=path.name,
-        summary=told.summary if told else ServingSummary(),
+        summary=told.summary if told else with_server(ServingSummary(), path),
         requests=requests,
         concurrency=told.concurrency if told else None,
         request_rate=told.request_rate if told else None,
@@ -151,7 +155,7 @@ def _from_export(export: _Export, path: Path) -> ServingRun:
         tool_version=export.aiperf_version,
         model=next((name for listed in names for name in texts(listed)), None),
         source=path.name,
-        summary=summary_of(export),
+        summary=with_server(summary_of(export), path),
         concurrency=count(load.concurrency),
         request_rate=load.request_rate or load.rate,
         streamed=endpoint.streaming,
@@ -164,6 +168,26 @@ def _profiling(phases: Any) -> _Load | None:
     listed = phases if isinstance(phases, list) else list(phases.values()) if isinstance(phases, dict) else []
     found = [_Load.model_validate(phase) for phase in listed if isinstance(phase, dict)]
     return next((load for load in found if load.kind != "warmup"), None)
+
+
+def _first_turns(records: list[_Record], requests: tuple[ServedRequest, ...]) -> tuple[ServedRequest, ...]:
+    """The requests, those marked whose prompt the server has seen: later turns, and a prompt that is sent again.
+
+    A turn sends what was said before it once more; the client goes through its data set again when it ends.
+    """
+    seen: set[tuple[object, ...]] = set()
+    marked = []
+    order = sorted(range(len(requests)), key=lambda at: requests[at].start_s or 0.0)
+    repeats = set()
+    for at in order:
+        about = records[at].metadata
+        key = (str(about.conversation_id), about.turn_index, requests[at].prompt_tokens)
+        if about.turn_index or (about.conversation_id is not None and key in seen):
+            repeats.add(at)
+        seen.add(key)
+    for at, request in enumerate(requests):
+        marked.append(replace(request, repeats=True) if at in repeats else request)
+    return tuple(marked)
 
 
 def _request(record: _Record, path: Path) -> ServedRequest:

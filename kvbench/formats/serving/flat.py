@@ -12,6 +12,8 @@ from kvbench.formats.serving.record import ServedRequest, ServingSummary
 from kvbench.formats.serving.schema import Foreign, Number, Rate, Setting, count, seconds
 
 _MS = 1e-3
+# In the names of data sets whose prompts begin alike.
+_SHARING = ("prefix", "gsp", "loogle", "mooncake", "multi-turn", "multiturn")
 
 
 class FlatResult(Foreign):
@@ -25,9 +27,14 @@ class FlatResult(Foreign):
     completed: Number = None
     failed: Number = None
     total_input_tokens: Number = None
+    total_output_tokens: Number = None
+    concurrency: Setting = None
+    dataset_name: Any = None
+    gsp_system_prompt_len: Setting = None
     request_throughput: Number = None
     mean_ttft_ms: Number = None
     p95_ttft_ms: Number = None
+    mean_tpot_ms: Number = None
     latencies: list[Number] | None = None
     input_lens: list[Number] | None = None
     ttfts: list[Number] | None = None
@@ -41,6 +48,15 @@ class FlatResult(Foreign):
         """The most requests in flight: what the client was limited to, or 1 where no second one was ever seen."""
         peak = 1 if self.max_concurrent_requests == 1 or self.num_prompts == 1 else None
         return count(self.max_concurrency) or peak
+
+    @property
+    def shared_prefixes(self) -> str | None:
+        """The data set, where its prompts share prefixes by design (sglang benchmark/datasets, vllm datasets.py)."""
+        name = self.dataset_name if isinstance(self.dataset_name, str) else ""
+        if not any(word in name.lower() for word in _SHARING):
+            return None
+        tokens = count(self.gsp_system_prompt_len)
+        return f"{name}, {tokens:,} tokens each" if tokens else name
 
 
 def requests_of(result: FlatResult, path: Path, tool: str) -> tuple[ServedRequest, ...]:
@@ -95,6 +111,9 @@ def summary_of(
         e2e_mean_s=seconds(e2e_mean_ms, _MS) or _mean(latencies),
         e2e_p95_s=seconds(e2e_p95_ms, _MS) or _p95(latencies),
         hit_rate=hit_rate,
+        per_token_s=seconds(result.mean_tpot_ms, _MS),
+        output_tokens_mean=result.total_output_tokens / completed if result.total_output_tokens and completed else None,
+        in_flight=result.concurrency,
     )
 
 

@@ -9,6 +9,7 @@ and later). ``max_concurrency`` of a constant rate is a ceiling that nobody reac
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ from kvbench.formats.serving.schema import Foreign, Number, Optional, Setting, T
 
 NAME = "GuideLLM"
 _MS = 1e-3
+# Times since 1970 in floating point are exact to less than a microsecond, the report's own to less than this.
+_CLOCK_S = 1e-3
 
 
 class _Percentiles(Foreign):
@@ -45,7 +48,10 @@ class _Metrics(Foreign):
     request_totals: _Totals | None = None
     requests_per_second: _Metric | None = None
     request_latency: _Metric | None = None
+    request_concurrency: _Metric | None = None
     prompt_token_count: _Metric | None = None
+    output_token_count: _Metric | None = None
+    inter_token_latency_ms: _Metric | None = None
     time_to_first_token_ms: _Metric | None = None
 
 
@@ -111,6 +117,9 @@ class _Benchmark(Foreign):
     requests: _Requests | None = None
     request_totals: _Totals | None = None
     duration: Number = None
+    start_time: Number = None
+    end_time: Number = None
+    warmup_duration: Number = None
 
 
 class _Spec(Foreign):
@@ -162,9 +171,12 @@ def _run(report: _Report, benchmark: _Benchmark, source: str) -> ServingRun:
         model=backend.model or asked or worker,
         source=source,
         summary=_summary(benchmark),
-        requests=(
-            *(_request(item, ok=True) for item in requests.successful or ()),
-            *(_request(item, ok=False) for item in (*(requests.errored or ()), *(requests.incomplete or ()))),
+        requests=_measured(
+            (
+                *(_request(item, ok=True) for item in requests.successful or ()),
+                *(_request(item, ok=False) for item in (*(requests.errored or ()), *(requests.incomplete or ()))),
+            ),
+            benchmark,
         ),
         concurrency=concurrency,
         request_rate=rate,
@@ -202,6 +214,9 @@ def _summary(benchmark: _Benchmark) -> ServingSummary:
         ttft_p95_s=seconds(_p95(ttft), _MS),
         e2e_mean_s=seconds(e2e.mean),
         e2e_p95_s=seconds(_p95(e2e)),
+        per_token_s=seconds(_successful(metrics.inter_token_latency_ms).mean, _MS),
+        output_tokens_mean=_successful(metrics.output_token_count).mean,
+        in_flight=_successful(metrics.request_concurrency).mean,
     )
 
 
@@ -211,6 +226,23 @@ def _successful(metric: _Metric | None) -> _Distribution:
 
 def _p95(distribution: _Distribution) -> float | None:
     return distribution.percentiles.p95 if distribution.percentiles else None
+
+
+def _measured(requests: tuple[ServedRequest, ...], benchmark: _Benchmark) -> tuple[ServedRequest, ...]:
+    """The requests, marked as warm-up where they began before what the benchmark measured, or after it.
+
+    Since 0.4 the report keeps them (vllm-project/guidellm#1078); ``start_time`` is where the measuring began, in some
+    versions only ``warmup_duration`` says it.
+    """
+    starts = [request.start_s for request in requests if request.start_s is not None]
+    if not starts:
+        return requests
+    begin_s = max(benchmark.start_time or 0.0, min(starts) + (benchmark.warmup_duration or 0.0)) - _CLOCK_S
+    end_s = (benchmark.end_time or math.inf) + _CLOCK_S
+    return tuple(
+        request if request.start_s is None or begin_s <= request.start_s <= end_s else replace(request, warm_up=True)
+        for request in requests
+    )
 
 
 def _request(item: _Request, *, ok: bool) -> ServedRequest:

@@ -35,6 +35,7 @@ class _Statistics(Foreign):
 class _Latency(Foreign):
     request_latency: Annotated[_Statistics | None, Optional] = None
     time_to_first_token: Annotated[_Statistics | None, Optional] = None
+    time_per_output_token: Annotated[_Statistics | None, Optional] = None
 
 
 class _Throughput(Foreign):
@@ -51,6 +52,7 @@ class _Successes(Foreign):
     latency: Annotated[_Latency | None, Optional] = None
     throughput: Annotated[_Throughput | None, Optional] = None
     prompt_len: Annotated[_Statistics | None, Optional] = None
+    output_len: Annotated[_Statistics | None, Optional] = None
     prompt_tokens: Annotated[_Tokens | None, Optional] = None
     prefix_cache_hit_percent: Annotated[_Statistics | None, Optional] = None
     external_prefix_cache_hit_percent: Annotated[_Statistics | None, Optional] = None
@@ -197,6 +199,8 @@ def _summary(report: _Report) -> ServingSummary:
         e2e_p95_s=seconds(e2e.p95),
         hit_rate=share(hits.mean, 0.01) if hits.mean is not None else share(told),
         external_hit_rate=share(external.mean, 0.01),
+        per_token_s=seconds((latency.time_per_output_token or _Statistics()).mean),
+        output_tokens_mean=(done.output_len or _Statistics()).mean,
     )
 
 

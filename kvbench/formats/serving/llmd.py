@@ -30,11 +30,13 @@ class _Requests(Foreign):
     total: Number = None
     failures: Number = None
     input_length: Annotated[_Statistics | None, Optional] = None
+    output_length: Annotated[_Statistics | None, Optional] = None
 
 
 class _Latency(Foreign):
     request_latency: Annotated[_Statistics | None, Optional] = None
     time_to_first_token: Annotated[_Statistics | None, Optional] = None
+    time_per_output_token: Annotated[_Statistics | None, Optional] = None
 
 
 class _Throughput(Foreign):
@@ -180,6 +182,8 @@ def _summary(report: _Report, path: Path) -> ServingSummary:
         e2e_p95_s=_seconds(e2e.p95, e2e, path),
         hit_rate=_hit_rate(seen.vllm_prefix_cache_hit_rate),
         external_hit_rate=_hit_rate(seen.vllm_external_prefix_cache_hit_rate),
+        per_token_s=_per_token_s(latency.time_per_output_token),
+        output_tokens_mean=(requests.output_length or _Statistics()).mean,
     )
 
 
@@ -193,6 +197,14 @@ def _seconds(value: float | None, statistics: _Statistics, path: Path) -> float 
             "correct the units."
         )
     return seconds(value, factor)
+
+
+def _per_token_s(statistics: _Statistics | None) -> float | None:
+    """Seconds of each output token; None in units that are not a time for each token, as ``ms/token`` always is."""
+    if statistics is None:
+        return None
+    factor = _SECONDS.get((statistics.units or "").strip().partition("/")[0])
+    return None if factor is None else seconds(statistics.mean, factor)
 
 
 def _hit_rate(pods: _Pods | None) -> float | None:

@@ -8,7 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class ServedRequest:
-    """One request; None for what the file does not say. ``start_s`` counts from any origin that its run shares."""
+    """One request; None for what the file does not say. ``start_s`` counts from any origin that its run shares.
+
+    ``repeats``: its prompt begins as an earlier one of the run did (a later turn of a conversation, the same prompt).
+    """
 
     prompt_tokens: int | None
     ttft_s: float | None
@@ -17,11 +20,16 @@ class ServedRequest:
     cached_tokens: int | None = None
     ok: bool = True
     warm_up: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ServingSummary:
-    """What the tool itself says of the whole run; hit rates are shares from 0 to 1 of the prompt tokens."""
+    """What the tool itself says of the whole run; hit rates are shares from 0 to 1 of the prompt tokens.
+
+    ``per_token_s`` is the time of each output token after the first, ``in_flight`` the requests in the server on
+    average, as the tool counted them.
+    """
 
     completed: int | None = None
     failed: int | None = None
@@ -36,6 +44,9 @@ class ServingSummary:
     e2e_p95_s: float | None = None
     hit_rate: float | None = None
     external_hit_rate: float | None = None
+    per_token_s: float | None = None
+    output_tokens_mean: float | None = None
+    in_flight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,8 @@ class ServingRun:
 
     ``concurrency`` is the most requests that the client kept in flight (None: no limit, or not said), ``request_rate``
     what it sent per second (infinite: all at once). ``lengths_from`` says who counted the prompt tokens: a client's
-    count can be far from what the server got (vllm-project/vllm#10847). ``notes`` are doubts that only the format sees.
+    count can be far from what the server got (vllm-project/vllm#10847). ``shared_prefixes`` names the data set whose
+    prompts share their beginnings by design. ``notes`` are doubts that only the format sees.
     """
 
     tool: str
@@ -57,6 +69,7 @@ class ServingRun:
     request_rate: float | None = None
     streamed: bool | None = None
     lengths_from: Literal["server", "client"] | None = None
+    shared_prefixes: str | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -35,6 +35,9 @@ class Tags(Foreign):
     usage_prompt_tokens: Metric | None = None
     benchmark_duration: Metric | None = None
     overall_usage_prompt_cache_read_pct: Metric | None = None
+    inter_token_latency: Metric | None = None
+    output_sequence_length: Metric | None = None
+    effective_concurrency: Metric | None = None
 
 
 def in_seconds(value: float | None, unit: str | None) -> float | None:
@@ -56,6 +59,7 @@ def summary_of(tags: Tags) -> ServingSummary:
     lengths = tags.usage_prompt_tokens or tags.input_sequence_length or tags.num_input_token or Metric()
     ttft, e2e = tags.time_to_first_token or Metric(), tags.request_latency or Metric()
     duration = tags.benchmark_duration or Metric()
+    between = tags.inter_token_latency or Metric()
     cached = tags.overall_usage_prompt_cache_read_pct or Metric()
     return ServingSummary(
         completed=count((tags.request_count or Metric()).avg),
@@ -70,6 +74,9 @@ def summary_of(tags: Tags) -> ServingSummary:
         e2e_mean_s=in_seconds(e2e.avg, e2e.unit),
         e2e_p95_s=in_seconds(e2e.p95, e2e.unit),
         hit_rate=share(cached.avg, 0.01),
+        per_token_s=in_seconds(between.avg, between.unit),
+        output_tokens_mean=(tags.output_sequence_length or Metric()).avg,
+        in_flight=(tags.effective_concurrency or Metric()).avg,
     )
 
 

@@ -52,4 +52,5 @@ def _run(result: _Result, path: Path) -> ServingRun:
         concurrency=result.limit,
         request_rate=result.request_rate,
         lengths_from="client",
+        shared_prefixes=result.shared_prefixes,
     )

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from kvbench.formats.chunks import first_choice, text_in
 from kvbench.prefill.live.endpoint import Api
 
-First = Literal["content", "reasoning", "finish"]
+First = Literal["content", "reasoning", "tool call", "finish"]
 
 # What a server may not know. A refusal that names one of these in the first request takes it out for the whole run.
 OPTIONAL_FIELDS = ("stream_options", "cache_salt", "cache_prompt", "temperature")

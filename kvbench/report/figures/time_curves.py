@@ -103,9 +103,9 @@ def _title(label: str, items: Sequence[Judged]) -> str:
 def _outcome(item: Judged, start: str) -> str:
     """Where restoring wins, in words; an interval on both sides of an answer leaves none."""
     request = item.crossover.request
-    if request.kind == "from":
+    if request.kind == "from" and request.high is not None:
         return f"wins {start}"
-    if request.kind == "unknown" or request.low is not None:
+    if request.kind in ("unknown", "from") or request.low is not None:
         return "has no clear answer"
     return f"{request.kind} wins"
 
