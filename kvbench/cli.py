@@ -43,7 +43,11 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     for name in names:
         module_name, _, function = COMMANDS[name].partition(":")
         module = import_module(f"kvbench.commands.{module_name}")
-        app.command(name, help=module.HELP)(getattr(module, function))
+        command = getattr(module, function)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, help=module.HELP)
+        else:
+            app.command(name, help=module.HELP)(command)
     return app
 
 
@@ -114,7 +118,11 @@ def entrypoint() -> None:
 
 def _command_of(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"{context.info_name} " if context is not None and context.parent is not None else ""
+    names: list[str] = []
+    while context is not None and context.parent is not None:
+        names.insert(0, f"{context.info_name} ")
+        context = context.parent
+    return "".join(names)
 
 
 def _say(text: str) -> None:

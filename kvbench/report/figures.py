@@ -6,7 +6,8 @@ Every series has a marker or line style of its own and its name beside it, so th
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
@@ -84,6 +85,11 @@ _STYLE: Any = {
 }
 
 
+def styled() -> AbstractContextManager[None]:
+    """The settings under which every figure is made."""
+    return matplotlib.rc_context(_STYLE)
+
+
 def css_variables() -> dict[str, str]:
     """The CSS variable of every placeholder colour."""
     return dict(_CSS)
@@ -91,7 +97,7 @@ def css_variables() -> dict[str, str]:
 
 def draw(figure: data.FigureData, tiers: Sequence[str]) -> Figure:
     """The drawing of any figure's data; ``tiers`` fixes which tier has which colour throughout a report."""
-    with matplotlib.rc_context(_STYLE):
+    with styled():
         if isinstance(figure, data.TargetTimes):
             return target_times(figure)
         if isinstance(figure, data.TimeCurves):
@@ -107,13 +113,16 @@ def draw(figure: data.FigureData, tiers: Sequence[str]) -> Figure:
         return bandwidths(figure, tiers)
 
 
-def svg(drawing: Figure, key: str, label: str) -> str:
-    """The drawing as inline SVG: no metadata, no outside reference, ids of its own, text as text, themed by CSS."""
+def svg(drawing: Figure, key: str, label: str, colours: Mapping[str, str] = _CSS) -> str:
+    """The drawing as inline SVG: no metadata, no outside reference, ids of its own, text as text, themed by CSS.
+
+    ``colours`` are what placeholder colours become.
+    """
     buffer = io.StringIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    with matplotlib.rc_context(_STYLE):
+    with styled():
         drawing.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    return inlined(buffer.getvalue(), key, label, _CSS)
+    return inlined(buffer.getvalue(), key, label, colours)
 
 
 def target_times(figure: data.TargetTimes) -> Figure:

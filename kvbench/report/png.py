@@ -1,4 +1,4 @@
-"""Figures as PNG files for slides: the same drawings, in the light colours of the page."""
+"""Figures as files for slides, PNG and SVG: the same drawings, in the light colours of the page."""
 
 from __future__ import annotations
 
@@ -48,6 +48,12 @@ def png(drawing: Figure, title: str) -> bytes:
     with matplotlib.rc_context({"svg.fonttype": "none", "text.parse_math": False}):
         drawing.savefig(buffer, format="png", dpi=_DPI, facecolor=colours[PAPER], bbox_inches="tight")
     return buffer.getvalue()
+
+
+def standalone_svg(drawing: Figure, key: str, title: str) -> str:
+    """The drawing as an SVG file that needs no page around it, in the light theme."""
+    text = figures.svg(drawing, key, title, _light_colours()).replace("var(--font)", "sans-serif")
+    return text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" style="background: #ffffff" ', 1) + "\n"
 
 
 def _light_colours() -> dict[str, str]:
