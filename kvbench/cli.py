@@ -92,6 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _say(f"kvbench: {where}{error.strerror}; free space, check the rights or name another place.")
         return EXIT_USAGE
+    except MemoryError:
+        _say("kvbench: this host's memory does not suffice; use a smaller input, or a larger host.")
+        return EXIT_USAGE
     except Exception:
         return _crash()
     return code if isinstance(code, int) else EXIT_OK

@@ -41,6 +41,7 @@ def info(
     from dataclasses import asdict
 
     from kvbench import console
+    from kvbench.report.data import clean
     from kvbench.report.reuse import summary_json, summary_notes, summary_rows
     from kvbench.traces.curve import reuse_curve
     from kvbench.traces.summary import summarize
@@ -51,7 +52,7 @@ def info(
         broken = asdict(loaded.broken)
         console.print_json({"format": loaded.format, "trace": summary_json(summary), "broken": broken})
         return
-    console.print_aligned(f"{path}: {loaded.format}", ["what", "how much"], summary_rows(summary))
+    console.print_aligned(f"{clean(str(path))}: {loaded.format}", ["what", "how much"], summary_rows(summary))
     for note in summary_notes(summary):
         console.print_text(note)
 

@@ -16,7 +16,7 @@ from kvbench.traces.weights import BlockWeight
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_s, format_tokens
 
 _REUSE_WORDS = {
-    "hashes": "the trace's own block hashes",
+    "hashes": "known from block hashes",
     "sessions": "assumed: each prompt extends the earlier ones of its session",
     "nothing": "not known: the trace names neither blocks nor sessions",
 }
@@ -100,7 +100,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             f"{summary.median_prompt_tokens:,} and {summary.longest_prompt_tokens:,} tokens",
         ),
         ("sessions", UNKNOWN if summary.sessions is None else format_count(summary.sessions)),
-        ("time span", UNKNOWN if summary.span_s is None else format_duration_s(summary.span_s)),
+        ("time span", UNKNOWN if summary.span_s is None else format_span(summary.span_s)),
         ("blocks", f"{summary.blocks:,} of {summary.block_tokens} tokens, {summary.unique_blocks:,} different"),
         ("reuse", _REUSE_WORDS[summary.reuse]),
         ("ideal hit rate", UNKNOWN if rate is None else f"{rate:.2%} of prompt tokens"),
@@ -355,8 +355,16 @@ def _weight_text(weight: BlockWeight, block_tokens: int) -> str:
         return block + "."
     end = format_bytes(sum(weight.end_bytes))
     return (
-        f"{block}, and the end of a request {end} more (windows and state), until a later request goes on from there."
+        f"{block}, and the end of a request {end} more (windows and state) until a later request goes on from there; "
+        "'blocks' is the least capacity in blocks that finds as much."
     )
+
+
+def format_span(seconds: float) -> str:
+    """Seconds, or minutes or hours where there are many."""
+    if seconds < 120:
+        return format_duration_s(seconds)
+    return f"{seconds / 60:.4g} min" if seconds < 7200 else f"{seconds / 3600:.4g} h"
 
 
 def format_minutes(window_s: int) -> str:

@@ -71,6 +71,7 @@ class _Branch:
     tokens: int
     turns: int
     opens: bool = False
+    branched: bool = False
 
 
 @dataclass
@@ -103,11 +104,11 @@ class _Maker:
         return _Branch(f"c{number}", list(shared), tokens, turns, opens=True)
 
     def subagent(self, branch: _Branch) -> _Branch | None:
-        """Perhaps a branch that goes on from the prompt that was just sent."""
-        if self.random.random() >= self.recipe.subagent_ratio:
+        """Perhaps a branch that goes on from the prompt that was just sent; subagents start none of their own."""
+        if branch.branched or self.random.random() >= self.recipe.subagent_ratio:
             return None
         turns = self.drawn(self.recipe.subagent_turn_mean, 1.0, 1)
-        return _Branch(f"{branch.name}/{next(self.blocks)}", list(branch.blocks), branch.tokens, turns)
+        return _Branch(f"{branch.name}/{next(self.blocks)}", list(branch.blocks), branch.tokens, turns, branched=True)
 
     def turn(self, branch: _Branch) -> tuple[int, int, list[int]]:
         """Prompt tokens, output tokens and blocks of the next turn; the branch then ends with what was answered."""
@@ -136,7 +137,7 @@ def requests(recipe: Recipe) -> Iterator[dict[str, object]]:
             start_ms = at_ms + round(maker.random.exponential(between_ms))
             heapq.heappush(waiting, (start_ms, next(order), maker.conversation(number)))
         branch.opens = False
-        before = _Branch(branch.name, branch.blocks, branch.tokens, 0)
+        before = _Branch(branch.name, branch.blocks, branch.tokens, 0, branched=branch.branched)
         prompt, output, blocks = maker.turn(branch)
         named = {} if recipe.isl_block_size == _MOONCAKE_BLOCK else {"block_size": recipe.isl_block_size}
         yield {

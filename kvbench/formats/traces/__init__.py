@@ -104,7 +104,7 @@ def load(path: Path, options: Options, name: str | None = None) -> Loaded:
         )
     if options.block_tokens and chosen.BLOCK_TOKENS is None:
         raise UsageError(f"{chosen.NAME} traces say how many tokens a block has; leave out --block-tokens.")
-    builder = Builder(options.block_tokens or chosen.BLOCK_TOKENS, _reuse(chosen, head))
+    builder = Builder(options.block_tokens, chosen.BLOCK_TOKENS, _reuse(chosen, head))
     broken = Broken()
     try:
         reader = chosen.Reader(options)

@@ -78,7 +78,10 @@ class Reader:
         if line.startswith(b"{"):
             found = json.loads(line)
             return {str(key).lower(): value for key, value in found.items()}
-        cells = next(csv.reader([line.decode("utf-8")], strict=True))
+        try:
+            cells = next(csv.reader([line.decode("utf-8")], strict=True))
+        except csv.Error as error:
+            raise ValueError(f"it is no CSV ({error})") from None
         if self._columns is None:
             columns = [cell.strip().lower() for cell in cells]
             if _first(columns, _PROMPT) is None:

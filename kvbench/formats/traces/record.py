@@ -40,9 +40,13 @@ class Request:
 
 @dataclass
 class Builder:
-    """Gathers requests in numpy arrays as they come; ``block_tokens`` None means that the first request says it."""
+    """Gathers requests in numpy arrays as they come.
+
+    Blocks have ``block_tokens`` tokens; where that is None the first request says it, or it is the format's usual size.
+    """
 
     block_tokens: int | None
+    usual_block_tokens: int | None
     reuse: Reuse
     _arrival: array[float] = field(default_factory=lambda: array("d"))
     _timeless: int = 0
@@ -82,10 +86,11 @@ class Builder:
             raise ValueError(f"a prompt of {request.prompt_tokens} tokens does not exist")
         if request.arrival_s is not None and not abs(request.arrival_s) <= LONGEST_S:
             raise ValueError(f"{request.arrival_s} is no time of arrival")
-        if request.block_tokens is not None and self.block_tokens is None:
-            self.block_tokens = request.block_tokens
+        if self.block_tokens is None:
+            self.block_tokens = request.block_tokens or self.usual_block_tokens
         tokens = self.block_tokens
-        assert tokens is not None
+        if tokens is None:
+            raise ValueError("it does not say how many tokens a block has (--block-tokens)")
         if request.block_tokens not in (None, tokens):
             raise ValueError(f"its blocks have {request.block_tokens} tokens, those before it {tokens}")
         if request.scope is not None and request.ids and not _local(request.ids):
