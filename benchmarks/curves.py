@@ -152,7 +152,8 @@ def sampled(trace: Trace, curve: Curve, rate: float, rounds: int) -> None:
     for share in _SHARES:
         size = curve.capacity_for(share) or 0
         exact, near = curve.at(size).rate, found.curve.at(size).rate
-        print(f"    at {size:>10,} blocks: exact {exact:.4f}, sample {near:.4f} ±{found.half_width(size):.4f}")
+        low, high = found.interval(size)
+        print(f"    at {size:>10,} blocks: exact {exact:.4f}, sample {near:.4f} ({low:.4f} to {high:.4f})")
 
 
 if __name__ == "__main__":

@@ -143,7 +143,9 @@ def points_sheet(answer: Answer) -> Sheet:
 
 
 def _point_row(point: CurvePoint, ideal: int) -> tuple[Cell, ...]:
-    rate = f"{point.hits.rate:.2%}" + ("" if point.half_width is None else f" ±{point.half_width:.2%}")
+    rate = f"{point.hits.rate:.2%}"
+    if point.interval is not None:
+        rate += f" ({point.interval[0]:.1%} to {point.interval[1]:.1%})"
     share = point.hits.tokens / ideal if ideal else None
     return (
         Cell(clean(point.name) or UNKNOWN, point.name or None),
@@ -344,7 +346,7 @@ def notes(answer: Answer, sized: SizedModel | None) -> list[str]:
     if answer.sampled is not None:
         found.append(
             f"Estimated from {answer.sampled.kept_references:,} references to {answer.sampled.rate:.2%} of the blocks; "
-            "± is half of the 95 % interval."
+            "in brackets the 95 % interval."
         )
     return found
 
@@ -399,9 +401,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
 
 
 def _point_json(point: CurvePoint) -> dict[str, Any]:
-    low = high = None
-    if point.half_width is not None:
-        low, high = max(0.0, point.hits.rate - point.half_width), min(1.0, point.hits.rate + point.half_width)
+    low, high = (None, None) if point.interval is None else point.interval
     return {
         "name": point.name or None,
         "capacity_bytes": point.bytes,

@@ -30,14 +30,14 @@ class CurvePoint:
     """What one capacity finds.
 
     Where blocks of a model do not all weigh the same, the size that was not asked for is the least with as many hits.
-    ``half_width`` is that of the 95 % interval of the rate, None for an exact one.
+    ``interval`` is the 95 % interval of an estimated rate, None for an exact one.
     """
 
     name: str
     bytes: int | None
     blocks: int | None
     hits: Hits
-    half_width: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class _Curves:
 
     def _point(self, wanted: Capacity, size: int | None, blocks: int, hits: Hits, *, in_bytes: bool) -> CurvePoint:
         sampled, at = (self.sampled_bytes, size) if in_bytes else (self.sampled, blocks)
-        half = None if sampled is None or at is None else sampled.half_width(at)
-        return CurvePoint(wanted.name, size, blocks, hits, half)
+        interval = None if sampled is None or at is None else sampled.interval(at)
+        return CurvePoint(wanted.name, size, blocks, hits, interval)
 
     def to_bytes(self, blocks: int, hits: Hits) -> int | None:
         if self.weight is None:

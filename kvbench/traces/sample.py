@@ -21,6 +21,8 @@ _GROUPS = 8
 # 97.5 % quantile of Student's t with 7 degrees of freedom: eight groups give the spread.
 _T = 2.365
 _LEAST_BLOCKS = 50 * _GROUPS
+# A cache of fewer blocks in a part of the sample has no hit rate worth the name.
+_RESOLVED_BLOCKS = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,11 +33,20 @@ class SampledCurve:
     kept_references: int
     curve: Curve
     parts: tuple[Curve, ...]
+    least_capacity: int
 
-    def half_width(self, capacity: int) -> float:
-        """Half the width of the 95 % interval of the hit rate at that capacity."""
+    def interval(self, capacity: int) -> tuple[float, float]:
+        """The 95 % interval of the hit rate at that capacity.
+
+        Half of it is the parts' own spread and how far their mean is from the whole sample. Below ``least_capacity`` a
+        part holds too few blocks to have a spread: all that is known is that a smaller cache finds no more.
+        """
+        if capacity < self.least_capacity:
+            return 0.0, self.interval(self.least_capacity)[1]
         rates = [part.at(capacity).rate for part in self.parts]
-        return float(_T * np.std(rates, ddof=1) / np.sqrt(len(rates)))
+        rate = self.curve.at(capacity).rate
+        half = float(_T * np.std(rates, ddof=1) / np.sqrt(len(rates)) + abs(np.mean(rates) - rate))
+        return max(0.0, rate - half), min(1.0, rate + half)
 
 
 def sampled_curve(trace: Trace, rate: float, weights: Ints | None = None, seed: int = 0) -> SampledCurve:
@@ -51,7 +62,9 @@ def sampled_curve(trace: Trace, rate: float, weights: Ints | None = None, seed: 
     tokens = trace.reference_tokens()
     whole = _part(trace, kept, rate, weights, tokens)
     parts = tuple(_part(trace, kept & (group == number), rate / _GROUPS, weights, tokens) for number in range(_GROUPS))
-    return SampledCurve(rate, int(kept[trace.blocks].sum()), whole, parts)
+    weighed = 1.0 if weights is None else float(weights.mean())
+    least = int(np.ceil(_RESOLVED_BLOCKS * _GROUPS / rate * weighed))
+    return SampledCurve(rate, int(kept[trace.blocks].sum()), whole, parts, least)
 
 
 def _hashes(count: int, seed: int) -> npt.NDArray[np.uint64]:
