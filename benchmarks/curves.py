@@ -31,6 +31,8 @@ from kvbench.traces.sample import sampled_curve
 from kvbench.traces.trace import Trace
 
 T = TypeVar("T")
+# It needs minutes beyond.
+_MOST_FOR_SIMULATOR = 2_000_000
 _SHARES = (0.05, 0.2, 0.5, 0.9)
 _CHILD = (
     "import resource, sys; from pathlib import Path; from kvbench.formats.traces import load;"
@@ -96,7 +98,7 @@ def compare(path: Path, folder: Path, rounds: int, sample: float) -> None:
         row(f"libCacheSim, {len(sizes)} capacities", theirs, trace)
         same = hits == [plain_curve.at(size).blocks for size in sizes]
         print(f"  {'same hits as head first':34} {same}; libCacheSim / whole curve: {theirs / ours:.1f}")
-    if find_spec("kvcache_sim"):
+    if find_spec("kvcache_sim") and trace.references <= _MOST_FOR_SIMULATOR:
         kvcache_simulator(path, trace, ours + loading)
     peak = subprocess.run([sys.executable, "-c", _CHILD, path], capture_output=True, text=True, check=True).stdout
     print(f"  {'peak memory, loading and curve':34} {int(peak) / 1024:.0f} MiB")

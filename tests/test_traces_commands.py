@@ -206,6 +206,16 @@ def test_tables_and_figures_are_written_and_agree(kvbench: Kvbench, tmp_path: Pa
     assert "name a new folder" in again.err
 
 
+def test_a_trace_with_a_wrong_time_is_not_cut_into_millions_of_windows(kvbench: Kvbench, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    rows = [{"timestamp": at, "input_length": 10, "hash_ids": [1]} for at in (0, 1_700_000_000_000)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert kvbench("workingset", path, "--json").json()["working_set"] == []
+    shown = kvbench("workingset", path, "--window", "1,10000", "--model", "qwen3-8b", "-o", tmp_path / "out")
+    assert shown.code == 0
+    assert "Windows of 1 min are left out" in shown.out
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_figures_of_traces_in_which_hardly_anything_happens(rows: int, kvbench: Kvbench, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"

@@ -343,6 +343,9 @@ def notes(answer: Answer, sized: SizedModel | None) -> list[str]:
             f"{sized.model} TP{sized.tp}, {sized.kv_dtype}: {_weight_text(weight, answer.summary.block_tokens)}"
         )
         found += [f"{sized.model}: {warning}." for warning in sized.warnings]
+    if answer.skipped_minutes and answer.summary.span_s is not None:
+        skipped = ", ".join(f"{length} min" for length in answer.skipped_minutes)
+        found.append(f"Windows of {skipped} are left out: the trace spans {format_span(answer.summary.span_s)}.")
     if answer.sampled is not None:
         found.append(
             f"Estimated from {answer.sampled.kept_references:,} references to {answer.sampled.rate:.2%} of the blocks; "

@@ -10,7 +10,7 @@ from kvbench.traces.sample import SampledCurve, sampled_curve
 from kvbench.traces.summary import Summary, summarize
 from kvbench.traces.trace import Ints, Trace
 from kvbench.traces.weights import BlockWeight
-from kvbench.traces.windows import Traffic, WorkingSets, step_s, traffic, working_sets
+from kvbench.traces.windows import Traffic, WorkingSets, step_s, too_short, traffic, working_sets
 
 _GIB = 1 << 30
 _MOST_DEFAULT_POINTS = 24
@@ -67,6 +67,7 @@ class Answer:
     step_s: int | None
     sampled: SampledCurve | None
     chosen: bool
+    skipped_minutes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +145,7 @@ def answer(
         step,
         curves.sampled,
         bool(wanted),
+        too_short(trace, minutes),
     )
 
 

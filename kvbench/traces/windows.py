@@ -10,7 +10,8 @@ from kvbench.traces.stack import Touches, find_touches
 from kvbench.traces.trace import Ints, Places, Trace
 from kvbench.traces.weights import BlockWeight
 
-WORKING_SET_MINUTES = (1, 5, 30, 60)
+# A trace of which one time is wrong may span decades; nobody reads so many windows.
+MOST_WINDOWS = 100_000
 # Steps of a time axis, in seconds; the first that leaves at most so many of them is taken.
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 _MOST_STEPS = 72
@@ -41,7 +42,7 @@ class Traffic:
 
 
 def working_sets(trace: Trace, weight: BlockWeight | None, minutes: tuple[int, ...]) -> tuple[WorkingSets, ...]:
-    """The working sets of a trace that has times, for each length of window; none without times."""
+    """The working sets of a trace that has times, for each length of window that is not ``too_short``."""
     if trace.arrival_s is None or not trace.references:
         return ()
     touches = find_touches(trace.blocks, trace.first)
@@ -49,7 +50,15 @@ def working_sets(trace: Trace, weight: BlockWeight | None, minutes: tuple[int, .
     # A touch that does not move its block (a block twice in one prompt) is no use of its own.
     kept = np.flatnonzero(touches.moves)
     before, after = _neighbours(touches, kept)
-    return tuple(_working_sets(trace, 60 * length, kept, before, after, weights) for length in minutes)
+    skipped = too_short(trace, minutes)
+    wanted = [60 * length for length in minutes if length not in skipped]
+    return tuple(_working_sets(trace, window_s, kept, before, after, weights) for window_s in wanted)
+
+
+def too_short(trace: Trace, minutes: tuple[int, ...]) -> tuple[int, ...]:
+    """The lengths of window that would cut the trace into more than MOST_WINDOWS."""
+    span = 0.0 if trace.arrival_s is None else float(trace.arrival_s[-1])
+    return tuple(length for length in minutes if span / (60 * length) > MOST_WINDOWS)
 
 
 def _neighbours(touches: Touches, kept: Ints) -> tuple[Places, Places]:

@@ -15,7 +15,8 @@ from kvbench.traces.trace import Places, Reuse, Trace
 
 # More than any prompt has.
 MOST_TOKENS = 1 << 27
-LONGEST_S = 1e12
+# Also milliseconds since 1970 are below it, which some traces write.
+LONGEST_S = 1e15
 _CHUNK = 1 << 20
 # Ids of one part of a file are below it, so that a part and an id make one number.
 _MOST_LOCAL = 1 << 32
