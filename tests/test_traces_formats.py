@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -331,6 +332,12 @@ def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
         load(empty, Options(), "mooncake")
     with pytest.raises(UsageError, match="leave out --block-tokens"):
         load(DATA / "weka.json", Options(block_tokens=16))
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputFileError, match="is a pipe or a device"):
+        load(tmp_path / "pipe", Options())
 
 
 def test_a_folder_of_separate_traces_is_refused(tmp_path: Path) -> None:

@@ -120,6 +120,9 @@ def load(path: Path, options: Options, name: str | None = None) -> Loaded:
 
 
 def _files(path: Path) -> list[Path]:
+    if path.exists() and not path.is_dir() and not path.is_file():
+        # Its beginning is read twice, which a pipe gives only once.
+        raise InputFileError(f"{path} is a pipe or a device; write the trace to a file and name that.")
     if not path.is_dir():
         return [path]
     found = sorted(item for item in path.iterdir() if item.is_file() and _suffix(item) in _SUFFIXES)
