@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench import results
-from kvbench.crossover import (
+from kvbench.decide.crossover import (
     Crossover,
     Goal,
     Request,
@@ -27,12 +26,13 @@ from kvbench.crossover import (
     single_block_at,
     single_block_crossover,
 )
-from kvbench.decision import same_model
-from kvbench.histogram import Histogram
+from kvbench.decide.decision import same_model
+from kvbench.decide.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
-from kvbench.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
-from kvbench.results import Calls, RunResult
+from kvbench.record import results
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import Calls, RunResult
 from tests.conftest import Outcome
 from tests.factories import GPT_OSS_BLOCK, MS, SHIPPED_CSV, curve, direction, latency, measured, plain, point, use
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.between import between_jobs, between_sizes
-from kvbench.breakeven import break_even, budget_reach
-from kvbench.cost import Load, saving
-from kvbench.crossover import Goal, decide
-from kvbench.histogram import Histogram
-from kvbench.restore import Around, Measured, reads_s, restore_curve, restore_tokens_per_s
+from kvbench.decide.breakeven import break_even, budget_reach
+from kvbench.decide.cost import Load, saving
+from kvbench.decide.crossover import Goal, decide
+from kvbench.decide.interpolation import between_jobs, between_sizes
+from kvbench.decide.restore import Around, Measured, reads_s, restore_curve, restore_tokens_per_s
+from kvbench.record.histogram import Histogram
 from tests.factories import MS, curve, measured, use
 
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.histogram import Histogram, merge
-from kvbench.latency import latency_of
-from kvbench.results import Conditions, Direction, Observation, PointResult, Round
-from kvbench.rounds import StopRule, next_round_s, pool, spread, widest_p99
-from kvbench.stats import FIO_LAST_BIN_NS, dispersion_of, percentile_interval_ns, relative_half_width
+from kvbench.record.histogram import Histogram, merge
+from kvbench.record.latency import latency_of
+from kvbench.record.results import Conditions, Direction, Observation, PointResult, Round
+from kvbench.record.rounds import StopRule, next_round_s, pool, spread, widest_p99
+from kvbench.record.stats import FIO_LAST_BIN_NS, dispersion_of, percentile_interval_ns, relative_half_width
 from tests.conftest import FakeFio, Outcome
 
 Kvbench = Callable[..., Outcome]

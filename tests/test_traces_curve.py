@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from kvbench.errors import ModelConfigError, UsageError
 from kvbench.formats.traces import load
 from kvbench.formats.traces.head import Options
+from kvbench.layout.models import size_model
 from kvbench.layout.sizing import context
-from kvbench.models import size_model
 from kvbench.traces.curve import Curve, head_first, reuse_curve
 from kvbench.traces.make import Recipe, requests
 from kvbench.traces.sample import sampled_curve

@@ -124,7 +124,7 @@ def _positive(size: int, item: str) -> int:
 
 
 def _sized(model: str, tp: int, kv_dtype: str) -> SizedModel:
-    from kvbench.models import size_model
+    from kvbench.layout.models import size_model
 
     return size_model(model, tp=tp, kv_dtype=kv_dtype)
 

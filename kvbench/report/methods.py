@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvbench.decide.judged import Wanted
 from kvbench.report.data import Method
-from kvbench.report.judged import Wanted
 from kvbench.units import format_tokens
 
 _READS = {

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from kvbench.record.results import write_atomically
 from kvbench.report import figures, png
 from kvbench.report.data import sheet_json
 from kvbench.report.drawing import (
@@ -40,7 +41,6 @@ from kvbench.report.reuse import (
     format_minutes,
     sheets_of,
 )
-from kvbench.results import write_atomically
 from kvbench.traces.answer import Answer
 from kvbench.units import format_bytes, format_count
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import (
     band_cell,
     format_iops,
@@ -20,8 +22,6 @@ from kvbench.report.cells import (
     use_label,
 )
 from kvbench.report.data import UNKNOWN, Band, Cell, Column, Sheet, Value
-from kvbench.report.judged import Judged, LoadedRun, Wanted
-from kvbench.results import Direction, PointResult
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
