@@ -17,6 +17,8 @@ demo: $(VENV)/.installed  ## Measure a scratch directory here and decide: about 
 	&& $(BIN)/kvbench fio --tier .demo/scratch --allow-shared --driver $$driver --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
 	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) \
 	&& $(BIN)/kvbench report $$run --ttft-csv $(PREFILL) >/dev/null 2>&1 \
+	&& rm -f .demo/trace.jsonl && $(BIN)/kvbench trace make -o .demo/trace.jsonl \
+	&& $(BIN)/kvbench workingset .demo/trace.jsonl --model gpt-oss-120b --capacity gpu=2GiB,cpu=8GiB \
 	&& echo && echo "The run directory is $$run: report.html for people, result.json for programs, and the raw output." \
 	&& echo "This was a small data set for a few seconds: read the warnings, and measure your tier with 'kvbench fio --tier DIR'."
 

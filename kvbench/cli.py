@@ -41,7 +41,11 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     for name in names:
         module_name, _, function = COMMANDS[name].partition(":")
         module = import_module(f"kvbench.commands.{module_name}")
-        app.command(name, help=module.HELP)(getattr(module, function))
+        command = getattr(module, function)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, help=module.HELP)
+        else:
+            app.command(name, help=module.HELP)(command)
     return app
 
 
@@ -83,6 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         _say(f"kvbench: {where}{error.strerror}; free space, check the rights or name another place.")
         return EXIT_USAGE
+    except MemoryError:
+        _say("kvbench: this host's memory does not suffice; use a smaller input, or a larger host.")
+        return EXIT_USAGE
     except (Exception, SystemExit):
         # typer turns an EPIPE of any pipe into SystemExit(1); those of the standard streams do not come here.
         return _crash()
@@ -103,7 +110,11 @@ def _crash() -> int:
 
 def _command_of(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"{context.info_name} " if context is not None and context.parent is not None else ""
+    names: list[str] = []
+    while context is not None and context.parent is not None:
+        names.insert(0, f"{context.info_name} ")
+        context = context.parent
+    return "".join(names)
 
 
 def _say(text: str) -> None:

@@ -77,6 +77,7 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main([*measure, "-o", "reports/my-run"]) == 0
         shutil.copy("reports/my-run/points/nvme-1179648-mixed-j16/fio.json", "fio-output.json")
         assert main(["import", "ceph=fio-output.json", "-o", "reports/theirs"]) == 0
+        assert main(["trace", "make", "-o", "trace.jsonl", "--conversation-num", "20"]) == 0
     return folder
 
 
@@ -100,5 +101,6 @@ def test_no_option_lacks_help() -> None:
 
     group = typer.main.get_command(build_app())
     for name, command in group.commands.items():  # type: ignore[attr-defined]
-        for parameter in command.params:
-            assert getattr(parameter, "help", None), f"kvbench {name}: {parameter.name} has no help"
+        for own in (command, *getattr(command, "commands", {}).values()):
+            for parameter in own.params:
+                assert getattr(parameter, "help", None), f"kvbench {name} {own.name}: {parameter.name} has no help"

@@ -18,6 +18,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "import": "import_:import_",
         "prefill": "prefill:prefill",
         "crossover": "crossover:crossover",
+        "trace": "trace:trace",
+        "workingset": "workingset:workingset",
         "diff": "diff:diff",
         "report": "report:report",
         "gate": "gate:gate",

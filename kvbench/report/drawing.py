@@ -7,7 +7,7 @@ is imported where something is drawn: the numbers of a figure, and a gate, need 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +81,16 @@ def css_variables() -> dict[str, str]:
     return dict(_CSS)
 
 
-def svg(drawing: Figure, key: str, label: str) -> str:
-    """The drawing as inline SVG: no metadata, no outside reference, ids of its own, text as text, themed by CSS."""
+def svg(drawing: Figure, key: str, label: str, colours: Mapping[str, str] = _CSS) -> str:
+    """The drawing as inline SVG: no metadata, no outside reference, ids of its own, text as text, themed by CSS.
+
+    ``colours`` are what placeholder colours become.
+    """
     buffer = io.StringIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with styled():
         drawing.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    return inlined(buffer.getvalue(), key, label, _CSS)
+    return inlined(buffer.getvalue(), key, label, colours)
 
 
 def canvas(height: float, *, left: float, right: float, top: float = 0.22) -> tuple[Figure, Axes]:

@@ -1,4 +1,4 @@
-"""Figures as PNG files for slides: the same drawings, in the light colours of the page."""
+"""Figures as files for slides, PNG and SVG: the same drawings, in the light colours of the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 
 from kvbench.report.data import Report
-from kvbench.report.drawing import INK, PAPER, css_variables
+from kvbench.report.drawing import INK, PAPER, css_variables, svg
 from kvbench.report.figures import draw
 from kvbench.report.ours import PNG_MARK, require_ours
 
@@ -60,6 +60,12 @@ def png(drawing: Figure, title: str) -> bytes:
             bbox_inches="tight",
         )
     return buffer.getvalue()
+
+
+def standalone_svg(drawing: Figure, key: str, title: str) -> str:
+    """The drawing as an SVG file that needs no page around it, in the light theme."""
+    text = svg(drawing, key, title, _light_colours()).replace("var(--font)", "sans-serif")
+    return text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" style="background: #ffffff" ', 1) + "\n"
 
 
 def _light_colours() -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""Block references -> reuse: exact LRU curves, working sets, sampling and synthetic traces (pure)."""
