@@ -34,8 +34,10 @@ from kvbench.commands.options import (
 )
 from kvbench.commands.prefill_options import (
     AllowQueuedOption,
+    GpuCopyOption,
     TtftFromOption,
     TtftOptions,
+    gpu_copy_of,
     prefill_of,
     say_notes,
 )
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from kvbench.measurement import Measurement
     from kvbench.prefill.curve import PrefillCurve
     from kvbench.results import RunResult
-    from kvbench.rounds import Decided
+    from kvbench.runner import Decided
 
 HELP = "Measure each tier with fio at exactly the models' I/O sizes, and judge every point."
 
@@ -90,6 +92,7 @@ def fio(
     ttft_from: TtftFromOption = None,
     allow_queued: AllowQueuedOption = False,
     target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
+    gpu_copy: GpuCopyOption = None,
     limit: LimitOption = None,
     before_read: BeforeReadOption = None,
     read_counter: ReadCounterOption = None,
@@ -173,7 +176,7 @@ def fio(
             f"{opened.path} was started with another --before-read, --read-counter or --watch; "
             "repeat those, or give only --resume."
         )
-    decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
+    decided = None if prefill is None else _decided(opened.path, prefill.curve, goal, gpu_copy_of(gpu_copy))
     try:
         with console.progress() as progress:
             result = runner.run(
@@ -208,12 +211,13 @@ def _say_replayed(wanted: Measurement) -> None:
         )
 
 
-def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:
-    """Whether a verdict still can flip, asked after every round."""
+def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_bytes_per_s: int | None) -> Decided:
+    """Whether a verdict still can flip, asked at every look."""
     from kvbench.crossover import Goal
-    from kvbench.decision import verdict_is_settled
+    from kvbench.decision import Wanted, verdict_is_settled
 
-    return lambda item: verdict_is_settled(item, measurement.uses, curve, Goal(target_tokens))
+    wanted = Wanted(None, None, None, "auto", (1,), Goal(target_tokens), gpu_copy_bytes_per_s)
+    return lambda item, run: verdict_is_settled(item, run_dir, run, curve, wanted)
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
