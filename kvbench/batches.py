@@ -12,7 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from kvbench.histogram import Histogram, merge
-from kvbench.results import Observation, OverTime, PointResult, Span
+from kvbench.results import Observation, OverTime, PointResult, Round, Span
 from kvbench.stats import log_error
 
 # Twice the slowest state that the intervals are checked with (benchmarks/coverage.py, tau of 5 s): what is left of it
@@ -80,6 +80,21 @@ def known_over_time(point: PointResult, way: str) -> OverTime | None:
             visits.setdefault(item.repeat, []).append(rate)
     error = log_error([fmean(rates) for rates in visits.values()])
     return None if error is None else OverTime(len(visits), error)
+
+
+def rounds_apart(rounds: Sequence[Round]) -> list[list[Round]]:
+    """The rounds of a saved point by batch of time; without the time of its beginning a round followed the last one."""
+    groups: list[list[Round]] = []
+    first_s = end_s = 0.0
+    for item in rounds:
+        began_s = end_s if item.began_s is None else item.began_s
+        end_s = began_s + item.runtime_s
+        if groups and item.repeat == groups[-1][-1].repeat and 0 <= began_s - first_s < SEPARATE_S:
+            groups[-1].append(item)
+        else:
+            first_s = began_s
+            groups.append([item])
+    return groups
 
 
 def histograms_over_time(batches: Sequence[Batch], way: str) -> list[Histogram]:

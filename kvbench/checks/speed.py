@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
+
 from kvbench.checks.sides import latencies, sides
 from kvbench.results import Caveat, PointResult, Round
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
@@ -105,20 +107,25 @@ def littles_law(point: PointResult) -> Caveat | None:
 
 
 def drift(point: PointResult) -> Caveat | None:
-    """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse."""
+    """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse.
+
+    The first third of the rounds against the last: single rounds of a few seconds stray by as much without a drift.
+    """
     for name in ("read", "write"):
         rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
         if len(rates) < 2:
             continue
-        change = rates[-1] / rates[0]
-        if 1 / _DRIFT <= change <= _DRIFT:
+        some = max(1, len(rates) // 3)
+        first, last = geometric_mean(rates[:some]), geometric_mean(rates[-some:])
+        if 1 / _DRIFT <= last / first <= _DRIFT:
             continue
-        first, last = format_bandwidth(rates[0]), format_bandwidth(rates[-1])
+        begin, end = ("round", "last") if some == 1 else (f"{some} rounds", f"last {some}")
         return Caveat(
             "drift",
-            f"{name}s went from {first} in the first round to {last} in the last of {len(rates)}",
+            f"{name}s went from {format_bandwidth(first)} in the first {begin} to {format_bandwidth(last)} in the "
+            f"{end} of {len(rates)}",
             "measure longer, or find out what changed: burst credits, a write cache that filled up, other users",
-            {"first_bytes_per_s": round(rates[0]), "last_bytes_per_s": round(rates[-1]), "rounds": len(rates)},
+            {"first_bytes_per_s": round(first), "last_bytes_per_s": round(last), "rounds": len(rates)},
         )
     return None
 

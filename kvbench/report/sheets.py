@@ -181,7 +181,7 @@ def _measured_row(
 ) -> tuple[Cell, ...]:
     file, latency = point.source, side.latency_ns if side else None
     kind = f"{file}: {point.latency_source or 'unknown'} latency of {name}s"
-    interval = f"{kind}, order statistics"
+    interval = f"{kind}, over batches of time"
     doubts = [caveat.code for caveat in point.warnings] + ([point.reason or ""] if point.status != "ok" else [])
     return (
         name_cell(point_name(run, point.id, runs), file),
