@@ -246,13 +246,19 @@ def test_auto_goes_on_to_60_s_and_pools_every_round(
     assert "few-samples" in [caveat["code"] for caveat in point["warnings"]]
 
 
-def test_points_are_visited_in_turn(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
-    fake_fio.on("read-j1", "few")
+def test_points_are_visited_in_turn(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_time(monkeypatch, 6.0)
     options = ("--model", "qwen3-8b", "--mix", "read,write", "--numjobs", "1", "--dataset", "16MiB")
-    assert kvbench("fio", "--tier", tier, *options, "-o", tmp_path / "run").code == 0
+    outcome = kvbench("fio", "--tier", tier, *options, "-o", tmp_path / "run")
+    assert outcome.code == 0
     order = [name.split("-")[2] for name in fake_fio.runs()[1:]]
-    assert order == ["read", "write"] * 20
+    assert order == ["read", "write"] * 6
     assert {point["status"] for point in points(tmp_path / "run").values()} == {"ok"}
+    # In a log every point is named once, and its outcome says whose it is.
+    assert [outcome.err.count(f"point {number} of 2: ") for number in (1, 2)] == [1, 1]
+    assert [outcome.err.count(f"tier {mix} 2.25 MiB x 1 job: {mix} ") for mix in ("read", "write")] == [1, 1]
 
 
 def test_a_killed_run_goes_on_with_the_rounds_that_it_has(
