@@ -317,6 +317,14 @@ def _positive(text: str) -> float:
     return value
 
 
+def _rate(text: str) -> float:
+    value = _positive(text)
+    # Below, a round of 3 s may hold no operation at all.
+    if value < 10:
+        raise argparse.ArgumentTypeError(f"{text} is below 10")
+    return value
+
+
 def _not_negative(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:
@@ -335,7 +343,13 @@ def _chosen() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sd", type=_not_negative, help="standard deviation of the logarithm of the state")
     parser.add_argument("--tau", type=_positive, metavar="SECONDS", help="time constant of the state")
-    parser.add_argument("--rate", type=_positive, default=200.0, metavar="OPS", help="operations per second")
+    parser.add_argument(
+        "--rate",
+        type=_rate,
+        default=200.0,
+        metavar="OPS",
+        help="operations per second, 10 at least",
+    )
     parser.add_argument("--tail", choices=sorted(_TAILS), help="distribution of latencies in one state")
     parser.add_argument("--points", type=_count, default=6, help="points that are visited in turn (default 6)")
     parser.add_argument("--seed", type=int, default=1)

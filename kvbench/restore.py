@@ -28,8 +28,8 @@ _REPLICATES = 400
 _SIMULATED_UNITS = 4096
 _SEED = 20260102
 
-# A single section does not say how much a tier changes from minute to minute. Sections of a minute of the same tier
-# strayed by up to 1.2 from each other on a shared virtual machine, rounds of 5 s by up to USUAL (docs/decision.md).
+# A single section does not say how much a tier changes from minute to minute. Identical rounds strayed by up to 1.2 on
+# a noisy virtual machine, and beyond 1.5 they are called a drift (checks/speed.py).
 USUAL_VARIATION = 1.5
 
 
