@@ -375,7 +375,6 @@ def main() -> None:
     processes = _processes(chosen)
     runs = chosen.runs or (RUNS if len(processes) == 1 else RUNS_EACH)
     found: dict[Process, list[Answer]] = {}
-    # Every process of this host computes by itself: numpy's own threads would only wait for each other.
     with ProcessPoolExecutor(os.cpu_count()) as workers:
         for process in processes:
             seeds = [(abs(chosen.seed), run) for run in range(runs)]
