@@ -17,6 +17,7 @@ from kvbench.batches import (
     histograms_over_time,
     known_over_time,
     latency_batches,
+    p99_interval_ns,
     rate_batches,
     rates_over_time,
     spans_of,
@@ -25,7 +26,7 @@ from kvbench.histogram import Histogram, merge
 from kvbench.results import Direction, Observation, OverTime, Round
 from kvbench.rounds import pool
 from kvbench.stats import interval_over_time_ns, log_error, percentile_interval_ns, t_quantile
-from tests.factories import point
+from tests.factories import direction, latency, point
 
 
 def read_round(began_s: float | None, seconds: float = 3.0, counts: dict[int, int] | None = None) -> Observation:
@@ -183,6 +184,14 @@ def test_more_confidence_is_a_wider_interval(batches: list[Histogram], percent: 
     lower, higher = interval_over_time_ns(batches, percent, 0.98)
     assert lower is None or (low is not None and lower <= low)
     assert higher is None or (high is not None and higher >= high)
+
+
+def test_intervals_of_chance_alone_are_not_shown_any_more() -> None:
+    told = direction(latency_ns=latency(p99_low=10, p99_high=30))
+    now, before = point(read=told), point(read=told, over_time={})
+    assert p99_interval_ns(now, told) == (10, 30)
+    assert p99_interval_ns(before, told) == p99_interval_ns(now, None) == (None, None)
+    assert p99_interval_ns(now, direction(latency_ns=None)) == (None, None)
 
 
 def test_one_section_has_no_interval() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kvbench import results
+from kvbench.batches import p99_interval_ns
 from kvbench.crossover import published_tokens
 from kvbench.decision import PUBLISHED_COSTS_S
 from kvbench.histogram import Histogram
@@ -253,7 +254,7 @@ def _latency_row(
     values = [ns for ns, _ in histogram.bins]
     counts, _ = np.histogram(values, bins=list(edges), weights=[count for _, count in histogram.bins])
     side = point.read if direction == "read" else point.write
-    recorded = side.latency_ns if side else None
+    low, high = p99_interval_ns(point, side)
     jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"
     return LatencyRow(
         label=f"{_panel(point, direction)}, {jobs}",
@@ -261,8 +262,8 @@ def _latency_row(
         counts=tuple(int(count) for count in counts),
         p50_ns=histogram.percentile(50),
         p99_ns=histogram.percentile(99),
-        p99_low_ns=recorded.p99_low if recorded else None,
-        p99_high_ns=recorded.p99_high if recorded else None,
+        p99_low_ns=low,
+        p99_high_ns=high,
         source=f"point {point_name(run, point.id, runs)}: {histogram.samples:,} {direction}s in {point.histogram}",
     )
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kvbench.batches import p99_interval_ns
 from kvbench.results import Caveat, LatencyNs, PointResult, RunResult, Use
 from kvbench.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
 from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
@@ -110,7 +111,7 @@ def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
         if side is None:
             continue
         latency = side.latency_ns or LatencyNs()
-        interval = _interval(latency, len(point.rounds))
+        interval = _interval(latency, p99_interval_ns(point, side), len(point.rounds))
         numbers = (format_rate(side.iops), format_mib_per_s(side.bytes_per_s), _ms(latency.p50), _ms(latency.p99))
         rows.append((*head, name, *numbers, interval, doubts))
     return rows
@@ -123,8 +124,8 @@ def _ms(latency_ns: int | None) -> str:
     return f"≥{format_ms(latency_ns)}" if latency_ns >= FIO_LAST_BIN_NS else format_ms(latency_ns)
 
 
-def _interval(latency: LatencyNs, rounds: int) -> str:
-    low, high = latency.p99_low, latency.p99_high
+def _interval(latency: LatencyNs, bounds: tuple[int | None, int | None], rounds: int) -> str:
+    low, high = bounds
     if low is None and high is None:
         # Without batches of time nothing says how far the next minute's p99 would be from this one's.
         return "-" if latency.p99 is None else "one section" if rounds < FEWEST_BATCHES else "too few batches"
