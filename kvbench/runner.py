@@ -226,7 +226,7 @@ class _Session:
             reason = partial.point.reason or "stopped before its time"
             self._keep(point, [*known, _begun(partial, repeat, began_s)], unfinished=reason, stopped=True)
             raise
-        return self._with_spans(_begun(item, repeat, began_s), folder)
+        return _begun(item, repeat, began_s)
 
     def _decided(self, pooled: Observation) -> bool | None:
         assert self.decided is not None
@@ -239,12 +239,6 @@ class _Session:
             for point in self.result.points
         ]
         return replace(self.result, points=tuple(points))
-
-    def _with_spans(self, item: Observation, folder: Path) -> Observation:
-        """A round that is long enough for several batches of time with its seconds."""
-        if (item.point.runtime_s or 0.0) <= SEPARATE_S:
-            return item
-        return replace(item, spans=spans_of(results.read_series(folder / SERIES_NAME)))
 
     def _round(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One round, after the user's --before-read when it reads; a command that fails fails the round."""
@@ -286,7 +280,9 @@ class _Session:
         series.unlink(missing_ok=True)
         try:
             with watch.beside(folder):
-                return self.drivers[point.driver].measure(point, site, folder, runtime_s)
+                item = self.drivers[point.driver].measure(point, site, folder, runtime_s)
+            # Before the events are marked: that leaves out the latencies of most seconds.
+            return _with_spans(item, series)
         finally:
             self.watch = None
             events.mark(series, watch.events())
@@ -398,6 +394,13 @@ def _begun(item: Observation, repeat: int, began_s: float) -> Observation:
     """The round as the summary of itself, which the pooled point keeps of it."""
     own = Round(repeat, item.point.runtime_s or 0.0, began_s=began_s)
     return replace(item, point=replace(item.point, rounds=(own,)))
+
+
+def _with_spans(item: Observation, series: Path) -> Observation:
+    """A round that is long enough for several batches of time with its seconds."""
+    if (item.point.runtime_s or 0.0) <= SEPARATE_S:
+        return item
+    return replace(item, spans=spans_of(events.complete(results.read_series(series))))
 
 
 def _repeat_of(item: Observation) -> int:
