@@ -33,14 +33,14 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from kvbench.crossover import CONFIDENCE, Crossover, Goal, decide, request_crossover
-from kvbench.decision import Wanted, verdict_is_settled
-from kvbench.histogram import Histogram
-from kvbench.latency import latency_of
+from kvbench.decide.crossover import CONFIDENCE, Crossover, Goal, decide, request_crossover
+from kvbench.decide.decision import Wanted, verdict_is_settled
+from kvbench.decide.restore import Measured, restore_curve
 from kvbench.prefill.curve import PrefillCurve
-from kvbench.restore import Measured, restore_curve
-from kvbench.results import Direction, Observation, OverTime, PointResult, Round, RunResult, Use
-from kvbench.rounds import StopRule, next_round_s, pool
+from kvbench.record.histogram import Histogram
+from kvbench.record.latency import latency_of
+from kvbench.record.results import Direction, Observation, OverTime, PointResult, Round, RunResult, Use
+from kvbench.record.rounds import StopRule, next_round_s, pool
 
 Floats = NDArray[np.float64]
 

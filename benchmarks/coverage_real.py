@@ -24,12 +24,12 @@ from statistics import fmean
 
 from kvbench.drivers import Site
 from kvbench.drivers.fio.driver import FioDriver, FioProgram
-from kvbench.histogram import Histogram, merge
-from kvbench.measurement import LONGEST_RUNTIME_S, plan_tier
-from kvbench.plan import Point, point_id
-from kvbench.results import Observation, Round
-from kvbench.rounds import next_round_s, pool
-from kvbench.stats import percentile_interval_ns, t_quantile
+from kvbench.record.histogram import Histogram, merge
+from kvbench.record.results import Observation, Round
+from kvbench.record.rounds import next_round_s, pool
+from kvbench.record.stats import percentile_interval_ns, t_quantile
+from kvbench.run.measurement import LONGEST_RUNTIME_S, plan_tier
+from kvbench.run.plan import Point, point_id
 from kvbench.tiers import target
 from kvbench.units import parse_size
 

@@ -18,17 +18,17 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
 
-from kvbench import runner
-from kvbench.compare_runs import Difference, compare_points
 from kvbench.drivers import OnRate, Program
 from kvbench.drivers.registry import find_programs
 from kvbench.drivers.replay.calls import Buffer, CallTimes, PythonCalls
 from kvbench.drivers.replay.driver import ReplayDriver
 from kvbench.drivers.replay.flow import Flow
 from kvbench.drivers.settings import Layout
-from kvbench.measurement import Measurement, TierPlan, plan_tier
-from kvbench.plan import MIXES, Point, point_id
-from kvbench.results import RunResult
+from kvbench.record.comparison import Difference, compare_points
+from kvbench.record.results import RunResult
+from kvbench.run import runner
+from kvbench.run.measurement import Measurement, TierPlan, plan_tier
+from kvbench.run.plan import MIXES, Point, point_id
 from kvbench.tiers.target import inspect
 from kvbench.units import format_bytes, parse_size
 

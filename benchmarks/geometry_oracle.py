@@ -29,7 +29,7 @@ from kvbench.connectors import stored_layout  # noqa: E402
 from kvbench.errors import KvbenchError  # noqa: E402
 from kvbench.layout import read_layout  # noqa: E402
 from kvbench.layout.dtype import Checkpoint, resolve  # noqa: E402
-from kvbench.models import FoundConfig, size_layout  # noqa: E402
+from kvbench.layout.models import FoundConfig, size_layout  # noqa: E402
 
 CASES = ROOT / "tests" / "data" / "connectors"
 PACKAGES = Path(__file__).with_name("geometry_oracle.txt")

@@ -6,7 +6,7 @@
 A tier is a directory or s3://bucket/prefix (endpoint and keys from the AWS variables). In directories both of vLLM's
 ways are tried (0.24: a pool of 32 threads shares the blocks of all requests; 0.27 and later: one thread for a
 request), in a bucket that of its obj tier (4 io_threads share them; its lookups are not timed and so left out).
-For each: measures reads at the load in question with the driver's own code, predicts with kvbench.restore, then
+For each: measures reads at the load in question with the driver's own code, predicts with kvbench.decide.restore, then
 restores requests in a closed loop, 1 and 4 at a time, from the look-up of all blocks to the last byte of the last one.
 Measuring and restoring take turns, so that a host that drifts drifts for both. Prints predicted : observed medians.
 """
@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kvbench.decide.restore import Around, Measured, restore_curve
 from kvbench.drivers import unmeasured
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer, CallTimes
@@ -36,10 +37,9 @@ from kvbench.drivers.s3.client import Client
 from kvbench.drivers.s3.layout import write_objects
 from kvbench.drivers.s3.load import Load
 from kvbench.drivers.s3.objects import Objects, objects_for
-from kvbench.plan import Point
-from kvbench.recorder import Recorder, direction_of, histograms_of
-from kvbench.restore import Around, Measured, restore_curve
-from kvbench.results import Use
+from kvbench.record.recorder import Recorder, direction_of, histograms_of
+from kvbench.record.results import Use
+from kvbench.run.plan import Point
 from kvbench.tiers import bucket, directory
 from kvbench.units import parse_size, parse_tokens
 

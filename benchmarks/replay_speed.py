@@ -17,11 +17,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kvbench.compare_runs import ratio_interval
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer
 from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker
-from kvbench.recorder import total_bytes
+from kvbench.record.comparison import ratio_interval
+from kvbench.record.recorder import total_bytes
 from kvbench.tiers.directory import inspect, workspace
 from kvbench.units import parse_size
 

@@ -24,7 +24,7 @@ from s3_clients import Row, alternate, child, cpu_s, object_keys, own_objects, s
 from kvbench.drivers.s3.client import Client
 from kvbench.drivers.s3.load import Load, new_content
 from kvbench.drivers.s3.objects import Objects
-from kvbench.recorder import Recorder, direction_of, histograms_of
+from kvbench.record.recorder import Recorder, direction_of, histograms_of
 from kvbench.tiers.bucket import inspect
 from kvbench.tiers.endpoint import from_environment
 

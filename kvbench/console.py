@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 if TYPE_CHECKING:
-    from kvbench.plan import Point
-    from kvbench.results import LatencyNs, PointResult
+    from kvbench.record.results import LatencyNs, PointResult
+    from kvbench.run.plan import Point
 
 
 def print_json(data: object) -> None:

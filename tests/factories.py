@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench.histogram import Histogram
+from kvbench.decide.restore import Measured
 from kvbench.prefill.curve import PrefillCurve
-from kvbench.restore import Measured
-from kvbench.results import Conditions, Direction, LatencyNs, OverTime, PointResult, Use
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import Conditions, Direction, LatencyNs, OverTime, PointResult, Use
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"

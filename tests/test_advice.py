@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kvbench.advice import in_plain_words, settings_of, which_tier
-from kvbench.crossover import Crossover, Goal, Request, decide
+from kvbench.decide.advice import in_plain_words, settings_of, which_tier
+from kvbench.decide.crossover import Crossover, Goal, Request, decide
+from kvbench.decide.whatif import parse_what_ifs
 from kvbench.errors import UsageError
-from kvbench.whatif import parse_what_ifs
 from tests.factories import curve, measured, use
 
 LOCAL = {"client": "kernel, local device"}

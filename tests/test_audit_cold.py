@@ -17,8 +17,8 @@ import pytest
 
 from kvbench.commands.options import parse_limits, parse_rate
 from kvbench.errors import UsageError
+from kvbench.run.before_read import parse_command, run_before_read, without_secrets
 from kvbench.tiers import mounts
-from kvbench.tiers.before_read import parse_command, run_before_read, without_secrets
 from kvbench.tiers.device import counted_device, device_facts
 from kvbench.tiers.extents import unwritten_bytes
 from kvbench.tiers.limits import Limit, limit_of

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kvbench import results
 from kvbench.checks import voiding
-from kvbench.formats.fio import decode, parse_all
-from kvbench.formats.fio_import import imported_points
-from kvbench.results import PointResult
+from kvbench.formats.fio.importer import imported_points
+from kvbench.formats.fio.read import decode, parse_all
+from kvbench.record import results
+from kvbench.record.results import PointResult
 from tests.conftest import Outcome
 from tests.factories import DATA, fio_document, fio_job, fio_side, shared_data
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from kvbench import results
+from kvbench.record import results
 from tests.conftest import Outcome
 from tests.factories import shared_data
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from kvbench.batches import (
+from kvbench.record.batches import (
     Batch,
     histograms_over_time,
     known_over_time,
@@ -22,10 +22,10 @@ from kvbench.batches import (
     rates_over_time,
     spans_of,
 )
-from kvbench.histogram import Histogram, merge
-from kvbench.results import Direction, Observation, OverTime, Round
-from kvbench.rounds import pool
-from kvbench.stats import interval_over_time_ns, log_error, percentile_interval_ns, t_quantile
+from kvbench.record.histogram import Histogram, merge
+from kvbench.record.results import Direction, Observation, OverTime, Round
+from kvbench.record.rounds import pool
+from kvbench.record.stats import interval_over_time_ns, log_error, percentile_interval_ns, t_quantile
 from tests.factories import direction, latency, point
 
 

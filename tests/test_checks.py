@@ -9,7 +9,7 @@ import pytest
 
 from kvbench.checks import CHECKS, VOIDING, Check, judge, voiding
 from kvbench.checks.speed import drift
-from kvbench.results import Event, PointResult, Round, Value
+from kvbench.record.results import Event, PointResult, Round, Value
 from tests.factories import GPT_OSS_BLOCK, conditions, direction, latency, mixed_point, point
 
 GIB = 1 << 30

@@ -13,7 +13,7 @@ import pytest
 from kvbench.errors import UsageError
 from kvbench.tiers.directory import inspect, workspace
 from kvbench.tiers.guard import MARKER_NAME
-from kvbench.upkeep import parse_age
+from kvbench.tiers.upkeep import parse_age
 from tests.conftest import Outcome
 
 Kvbench = Callable[..., Outcome]

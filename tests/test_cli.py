@@ -17,7 +17,7 @@ from tests.conftest import ROOT, Outcome
 
 Kvbench = Callable[..., Outcome]
 
-HEAVY = ("pandas", "numpy", "matplotlib", "jinja2", "huggingface_hub", "kvbench.runner", "kvbench.results")
+HEAVY = ("pandas", "numpy", "matplotlib", "jinja2", "huggingface_hub", "kvbench.run.runner", "kvbench.record.results")
 
 
 def imported_by(*arguments: str) -> set[str]:
@@ -91,7 +91,7 @@ def raising(error: BaseException) -> Callable[..., None]:
 def test_errors_are_one_sentence_and_a_code(
     kvbench: Kvbench, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("kvbench.decision.parse_tails_ms", raising(error))
+    monkeypatch.setattr("kvbench.decide.decision.parse_tails_ms", raising(error))
     outcome = kvbench("crossover", "--p99-ms", "5")
     assert outcome.code == code
     assert outcome.err.startswith(said)
@@ -102,7 +102,7 @@ def test_errors_are_one_sentence_and_a_code(
 def test_a_crash_is_70_with_the_traceback_and_a_request(
     kvbench: Kvbench, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("kvbench.decision.parse_tails_ms", raising(error))
+    monkeypatch.setattr("kvbench.decide.decision.parse_tails_ms", raising(error))
     outcome = kvbench("crossover", "--p99-ms", "5")
     assert outcome.code == 70
     assert "Traceback" in outcome.err

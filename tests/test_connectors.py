@@ -21,8 +21,8 @@ from kvbench.engines.vllm.releases import FEATURES, RELEASES, find_release
 from kvbench.errors import ModelConfigError
 from kvbench.layout import read_layout
 from kvbench.layout.dtype import Checkpoint, resolve
+from kvbench.layout.models import FoundConfig, size_layout
 from kvbench.layout.sized import SizedModel
-from kvbench.models import FoundConfig, size_layout
 from tests.factories import DATA
 
 FOLDER = DATA / "connectors"

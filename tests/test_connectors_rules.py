@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvbench.connectors import Group, Stored, stored_layout, transfer
 from kvbench.engines.vllm.releases import NEWEST, RELEASES, find_release
 from kvbench.errors import KvbenchError, ModelConfigError, UsageError
-from kvbench.models import size_model
+from kvbench.layout.models import size_model
 from tests.test_connectors import fs, size
 
 

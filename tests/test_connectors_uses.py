@@ -9,8 +9,8 @@ import pytest
 
 from kvbench.connectors import DEFAULT_CONNECTOR, stored_layout
 from kvbench.connectors.transfer import transfer
-from kvbench.plan import uses_of
-from kvbench.restore import restore_tokens_per_s
+from kvbench.decide.restore import restore_tokens_per_s
+from kvbench.run.plan import uses_of
 from tests.conftest import Outcome
 from tests.factories import measured
 from tests.test_connectors import size

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.histogram import Histogram, bin_of
-from kvbench.results import LatencyNs, Observation, OverTime
+from kvbench.record.histogram import Histogram, bin_of
+from kvbench.record.results import LatencyNs, Observation, OverTime
 from tests.factories import ROOT, direction, point
 
 

@@ -15,9 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench import results
-from kvbench.between import between_jobs
-from kvbench.crossover import (
+from kvbench.decide.crossover import (
     Crossover,
     Goal,
     Request,
@@ -28,12 +26,14 @@ from kvbench.crossover import (
     single_block_at,
     single_block_crossover,
 )
-from kvbench.decision import Wanted, same_model, verdict_is_settled
-from kvbench.histogram import Histogram
+from kvbench.decide.decision import Wanted, same_model, verdict_is_settled
+from kvbench.decide.interpolation import between_jobs
+from kvbench.decide.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
-from kvbench.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
-from kvbench.results import Calls, Observation, OverTime, RunResult, Use
+from kvbench.record import results
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import Calls, Observation, OverTime, RunResult, Use
 from tests.conftest import Outcome
 from tests.factories import (
     GPT_OSS_BLOCK,

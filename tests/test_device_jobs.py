@@ -12,8 +12,8 @@ from kvbench.drivers.fio import data
 from kvbench.drivers.fio.job import render_layout, render_points
 from kvbench.drivers.settings import DeviceUse, JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.plan import Point
-from kvbench.results import Mix
+from kvbench.record.results import Mix
+from kvbench.run.plan import Point
 from kvbench.tiers import device_tier, target
 from kvbench.tiers.block import BlockDevice
 from kvbench.tiers.device_tier import DeviceTier

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvbench import results
-from kvbench.compare_runs import compare, ratio_interval
-from kvbench.results import Round, RunResult
+from kvbench.record import results
+from kvbench.record.comparison import compare, ratio_interval
+from kvbench.record.results import Round, RunResult
 from tests.conftest import Outcome
 from tests.factories import point
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvbench import doctor, environment
+from kvbench.host import environment
+from kvbench.run import doctor
 from kvbench.tiers import endpoint, kinds, probe
 from kvbench.tiers.mounts import Mount
 from tests.conftest import FakeFio, Outcome

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.recorder import Recorder, direction_of, histograms_of, series_of
+from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of
 from kvbench.tiers.dram import copy_blocks, new_pool, numa_nodes, numa_placement
 from tests.conftest import Outcome
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench import environment
+from kvbench.host import environment
 from tests.conftest import FakeFio
 
 

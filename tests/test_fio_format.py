@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kvbench.drivers.fio.point import direction_of, failure_of
 from kvbench.errors import InputFileError
-from kvbench.formats import fio
-from kvbench.formats.fio_options import duration_s, is_set, size_bytes
+from kvbench.formats.fio import read as fio
+from kvbench.formats.fio.options import duration_s, is_set, size_bytes
+from kvbench.formats.fio.point import direction_of, failure_of
 from tests.factories import DATA, fio_document, fio_job, fio_side, shared_data
 
 BINS = {1_000_000: 50, 2_000_000: 49, 9_000_000: 1}

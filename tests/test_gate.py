@@ -16,11 +16,12 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from kvbench import gate, results
-from kvbench.crossover import Verdict
+from kvbench.decide.crossover import Verdict
+from kvbench.record import results
+from kvbench.record.results import RunResult
+from kvbench.report import gate
 from kvbench.report.data import Cell, Doubt, Judgement, Report
 from kvbench.report.junit import junit
-from kvbench.results import RunResult
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
 

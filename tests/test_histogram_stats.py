@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.histogram import Histogram, merge, nearest_rank
-from kvbench.stats import interval_ranks, percentile_interval_ns, samples_needed
+from kvbench.record.histogram import Histogram, merge, nearest_rank
+from kvbench.record.stats import interval_ranks, percentile_interval_ns, samples_needed
 from tests.conftest import require_fio
 from tests.factories import DATA
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kvbench import results
-from kvbench.formats.fio import parse_all
-from kvbench.formats.fio_import import imported_points
-from kvbench.results import Observation
+from kvbench.formats.fio.importer import imported_points
+from kvbench.formats.fio.read import parse_all
+from kvbench.record import results
+from kvbench.record.results import Observation
 from tests.conftest import Outcome
 from tests.factories import DATA, GPT_OSS_BLOCK, fio_document, fio_job, fio_side, plain, shared_data, write_json
 

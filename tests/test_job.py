@@ -20,9 +20,9 @@ from kvbench.drivers.fio.job import (
 )
 from kvbench.drivers.settings import Access, JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.measurement import plan_tier
-from kvbench.plan import points_for
-from kvbench.results import Mix
+from kvbench.record.results import Mix
+from kvbench.run.measurement import plan_tier
+from kvbench.run.plan import points_for
 from kvbench.tiers.directory import DirectoryTier
 from tests.conftest import Outcome, require_fio
 from tests.factories import GPT_OSS_BLOCK, use

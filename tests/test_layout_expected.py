@@ -11,7 +11,7 @@ import pytest
 
 from kvbench.errors import ModelConfigError
 from kvbench.layout.kv import KINDS
-from kvbench.models import profile_paths, size_model
+from kvbench.layout.models import profile_paths, size_model
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "model-configs"
 EXPECTED = DATA / "expected.tsv"

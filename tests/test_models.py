@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kvbench import models
 from kvbench.errors import ModelConfigError, UsageError
-from kvbench.models import DEFAULT_MODELS, find_config, find_profile, profile_paths, read_profile, size_model
+from kvbench.layout import models
+from kvbench.layout.models import DEFAULT_MODELS, find_config, find_profile, profile_paths, read_profile, size_model
 from kvbench.profiles import profiles_dir
 
 LLAMA: dict[str, Any] = {
@@ -354,7 +354,7 @@ def test_a_closed_port_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sizing_a_profile_imports_no_heavy_module() -> None:
     code = (
-        "import sys; from kvbench.models import size_model; size_model('qwen3-8b');"
+        "import sys; from kvbench.layout.models import size_model; size_model('qwen3-8b');"
         "heavy = ('pandas', 'matplotlib', 'huggingface_hub', 'rich', 'pydantic', 'typer');"
         "print([m for m in heavy if m in sys.modules])"
     )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import pytest
 
-from kvbench.crossover import Crossover, Goal, decide
+from kvbench.decide.crossover import Crossover, Goal, decide
+from kvbench.decide.reference_tiers import ReferencePoint, reference_tiers
+from kvbench.decide.restore import Measured
 from kvbench.prefill.curve import fit
 from kvbench.prefill.samples import read_csv
-from kvbench.reference_tiers import ReferencePoint, reference_tiers
-from kvbench.restore import Measured
-from kvbench.results import Direction, LatencyNs
+from kvbench.record.results import Direction, LatencyNs
 from tests.factories import SHIPPED_CSV, point, use
 
 BLOCK = 1_179_648

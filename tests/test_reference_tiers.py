@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kvbench.decide.reference_tiers import ReferencePoint, ReferenceTier, matching, read_tier, reference_tiers
 from kvbench.errors import InputFileError
-from kvbench.reference_tiers import ReferencePoint, ReferenceTier, matching, read_tier, reference_tiers
 from tests.conftest import SHARED_DATA
 
 TIERS = {tier.id: tier for tier in reference_tiers()}

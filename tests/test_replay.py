@@ -21,7 +21,7 @@ from kvbench.drivers.replay.crew import Crew
 from kvbench.drivers.replay.driver import _calls_of, _histograms
 from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker, fill, flow_of, prepare, release_of
 from kvbench.errors import MeasurementError
-from kvbench.results import Calls, Mix
+from kvbench.record.results import Calls, Mix
 from tests.conftest import ROOT, Outcome
 
 Kvbench = Callable[..., Outcome]

@@ -15,10 +15,10 @@ import pytest
 from kvbench.commands.planning import Request, replays_by_default
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
-from kvbench.fidelity import fidelity, fidelity_json
-from kvbench.plan import Point
+from kvbench.record.fidelity import fidelity, fidelity_json
+from kvbench.record.results import Direction, LatencyNs, PointResult, Round, RunResult
 from kvbench.report.fidelity import fidelity_table
-from kvbench.results import Direction, LatencyNs, PointResult, Round, RunResult
+from kvbench.run.plan import Point
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.mounts import Mount
 from tests.conftest import Outcome, require_fio

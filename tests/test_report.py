@@ -21,19 +21,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench import results
-from kvbench.crossover import Goal
-from kvbench.histogram import Histogram
+from kvbench.decide.crossover import Goal
+from kvbench.decide.judged import LoadedRun, Wanted, load_runs
 from kvbench.prefill.curve import fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
+from kvbench.record import results
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import Caveat, PointResult, RunResult
 from kvbench.report import figures, files
 from kvbench.report.build import build
 from kvbench.report.data import Cell, Column, Report, Sheet, TargetTimes, as_table, clean, scrubbed, to_json
 from kvbench.report.drawing import line_number, pushed_apart, short
 from kvbench.report.html import html
-from kvbench.report.judged import LoadedRun, Wanted, load_runs
 from kvbench.report.references import references
-from kvbench.results import Caveat, PointResult, RunResult
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
 

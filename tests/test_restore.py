@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as reference
 
-from kvbench.between import between_jobs, between_sizes, rate_bounds
-from kvbench.breakeven import break_even, budget_reach
-from kvbench.cost import Load, saving
-from kvbench.crossover import Goal, decide
-from kvbench.histogram import Histogram
-from kvbench.restore import (
+from kvbench.decide.breakeven import break_even, budget_reach
+from kvbench.decide.cost import Load, saving
+from kvbench.decide.crossover import Goal, decide
+from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
+from kvbench.decide.restore import (
     USUAL_VARIATION,
     Around,
     Measured,
@@ -25,7 +24,8 @@ from kvbench.restore import (
     restore_curve,
     restore_tokens_per_s,
 )
-from kvbench.results import OverTime
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import OverTime
 from tests.factories import MS, STEADY, curve, measured, use
 
 

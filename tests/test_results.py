@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench import results
 from kvbench.errors import ResultFileError
-from kvbench.histogram import Histogram
-from kvbench.results import Caveat, Conditions, Direction, LatencyNs, PointResult, RunResult, Use
+from kvbench.record import results
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import Caveat, Conditions, Direction, LatencyNs, PointResult, RunResult, Use
 from tests.factories import direction, latency, point, use
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)

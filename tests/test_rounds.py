@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench import results
 from kvbench.errors import Interrupted
-from kvbench.histogram import Histogram, merge
-from kvbench.latency import latency_of
-from kvbench.results import Conditions, Direction, Observation, PointResult, Round
-from kvbench.rounds import LOOKS, StopRule, next_round_s, pool, spread, widest_p99
-from kvbench.stats import FIO_LAST_BIN_NS, relative_half_width
+from kvbench.record import results
+from kvbench.record.histogram import Histogram, merge
+from kvbench.record.latency import latency_of
+from kvbench.record.results import Conditions, Direction, Observation, PointResult, Round
+from kvbench.record.rounds import LOOKS, StopRule, next_round_s, pool, spread, widest_p99
+from kvbench.record.stats import FIO_LAST_BIN_NS, relative_half_width
 from tests.conftest import FakeFio, Outcome
 
 Kvbench = Callable[..., Outcome]
@@ -207,7 +207,7 @@ ONE = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--dataset", "1
 def no_time(monkeypatch: pytest.MonkeyPatch, apart_s: float) -> None:
     """Let every round begin ``apart_s`` after the one before."""
     clock = itertools.count()
-    monkeypatch.setattr("kvbench.runner.time.time", lambda: 1e9 + next(clock) * apart_s)
+    monkeypatch.setattr("kvbench.run.runner.time.time", lambda: 1e9 + next(clock) * apart_s)
 
 
 def test_auto_stops_after_six_separate_rounds_when_the_tail_is_known(
@@ -275,12 +275,12 @@ def test_a_killed_run_goes_on_with_the_rounds_that_it_has(
         if len(kept) == 4:
             raise Interrupted("killed;")
 
-    monkeypatch.setattr("kvbench.results.save", save_and_die)
+    monkeypatch.setattr("kvbench.record.results.save", save_and_die)
     assert kvbench(*run).code == 130
     assert [(point["status"], len(point["rounds"])) for point in kept] == [("interrupted", n) for n in range(1, 5)]
     assert kept[-1]["reason"] == "more rounds were to come; continue with --resume"
     assert kept[-1]["read"]["ios"] == 4 * 3000
-    monkeypatch.setattr("kvbench.results.save", save)
+    monkeypatch.setattr("kvbench.record.results.save", save)
     fake_fio.log_file.unlink()
 
     assert kvbench(*run, "--resume").code == 0

@@ -376,7 +376,7 @@ def test_a_crash_of_ours_exits_70_and_asks_for_a_report(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("kvbench.runner.run", broken)
+    monkeypatch.setattr("kvbench.run.runner.run", broken)
     outcome = kvbench("fio", "--tier", tier, *SMALL, "-o", tmp_path / "run")
 
     assert outcome.code == 70

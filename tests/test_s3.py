@@ -20,7 +20,7 @@ import pytest
 
 from kvbench.drivers.s3 import client, load
 from kvbench.drivers.s3.objects import Objects
-from kvbench.recorder import Recorder
+from kvbench.record.recorder import Recorder
 from kvbench.tiers import bucket, endpoint
 from kvbench.tiers.directory import this_machine
 from kvbench.tiers.s3_requests import Requests

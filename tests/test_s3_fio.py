@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.drivers.fio import http_job
-from kvbench.drivers.fio.private import Keys, cleaned
 from kvbench.drivers.fio.run import Finished
+from kvbench.drivers.fio_http import job as http_job
+from kvbench.drivers.fio_http.private import Keys, cleaned
 from kvbench.drivers.s3 import client
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import MeasurementError, TierError
-from kvbench.plan import Point
+from kvbench.run.plan import Point
 from kvbench.tiers.directory import is_at_work
 from tests.conftest import FakeFio
 from tests.lab.state import S3Server

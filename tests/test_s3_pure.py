@@ -15,8 +15,8 @@ from kvbench.commands.options import parse_tier
 from kvbench.drivers import unmeasured
 from kvbench.drivers.s3.load import _Content
 from kvbench.drivers.s3.objects import Shuffled, objects_for
-from kvbench.plan import Point
-from kvbench.results import Conditions, Direction
+from kvbench.record.results import Conditions, Direction
+from kvbench.run.plan import Point
 from kvbench.tiers import endpoint
 from kvbench.tiers.bucket import inspect
 from kvbench.tiers.s3_answers import FATAL, code_in, explain

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.drivers.fio.series import log_file_names, log_options, series_of
-from kvbench.environment import HostWatch
+from kvbench.host.environment import HostWatch
 from tests.conftest import Outcome, require_fio
 
 Kvbench = Callable[..., Outcome]

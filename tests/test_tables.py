@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbench.record.results import Caveat, RunResult
 from kvbench.report.tables import Table, markdown, models_table, points_table, warnings_summary, warnings_table
-from kvbench.results import Caveat, RunResult
 from tests.factories import direction, latency, mixed_point, point, use
 
 HOSTILE = [

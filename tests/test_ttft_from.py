@@ -20,7 +20,7 @@ from kvbench.prefill.curve import fit
 from kvbench.prefill.doubts import doubts
 from kvbench.prefill.imported import read_serving
 from kvbench.prefill.usable import take
-from kvbench.results import RunResult, save
+from kvbench.record.results import RunResult, save
 from tests.conftest import Outcome
 from tests.factories import DATA, SHIPPED_CSV, direction, latency, point, use, write_json
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kvbench.checks import judge
-from kvbench.events import complete, events_of, mark, standstills, with_events
-from kvbench.recorder import Recorder, series_of
+from kvbench.record.events import complete, events_of, mark, standstills, with_events
+from kvbench.record.recorder import Recorder, series_of
+from kvbench.record.results import Event, Round, RunResult, load_series, save
 from kvbench.report.events import events_table
-from kvbench.results import Event, Round, RunResult, load_series, save
-from kvbench.tiers.watch import Watch, state_of
+from kvbench.run.watch import Watch, state_of
 from tests.conftest import Outcome
 from tests.factories import MS, point
 
@@ -130,7 +130,7 @@ def test_a_command_that_never_stops_printing_does_no_harm(tmp_path: Path) -> Non
 
 
 def test_a_command_that_changes_with_every_call_does_not_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvbench.tiers.watch._PERIOD_S", 0.01)
+    monkeypatch.setattr("kvbench.run.watch._PERIOD_S", 0.01)
     events = watched(("date", "+%s.%N"), tmp_path, 2.0)
     assert len(events) == 21
     assert events[-1].text.endswith(" more changes of state")

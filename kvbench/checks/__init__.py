@@ -33,7 +33,7 @@ from kvbench.checks.caches import (
 from kvbench.checks.data import hot_object, rereads, sequential, unproven_objects, unwritten
 from kvbench.checks.events import disturbed
 from kvbench.checks.speed import above_link, cpu_steal, drift, line_rate, littles_law, paced, too_fast
-from kvbench.results import Caveat, PointResult
+from kvbench.record.results import Caveat, PointResult
 
 __all__ = ["CHECKS", "VOIDING", "Check", "cache_state", "judge", "voiding"]
 

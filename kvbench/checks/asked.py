@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from kvbench.checks.sides import latencies, sides
-from kvbench.results import Caveat, LatencyNs, PointResult
-from kvbench.stats import FIO_LAST_BIN_NS, samples_needed
+from kvbench.record.results import Caveat, LatencyNs, PointResult
+from kvbench.record.stats import FIO_LAST_BIN_NS, samples_needed
 from kvbench.units import format_count, format_duration_ns
 
 _RUNTIME_SHORT = 0.95

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvbench.results import CacheState, Caveat, PointResult
+from kvbench.record.results import CacheState, Caveat, PointResult
 from kvbench.tiers import ceph
 from kvbench.tiers.mounts import MEMORY_FILESYSTEMS
 from kvbench.units import format_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvbench.checks.sides import one_block_each
-from kvbench.results import Caveat, PointResult
+from kvbench.record.results import Caveat, PointResult
 from kvbench.tiers.mounts import NETWORK_FILESYSTEMS
 from kvbench.units import format_bytes, format_count
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvbench.results import Caveat, PointResult
+from kvbench.record.results import Caveat, PointResult
 
 
 def disturbed(point: PointResult) -> Caveat | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvbench.results import Direction, LatencyNs, PointResult
+from kvbench.record.results import Direction, LatencyNs, PointResult
 
 
 def sides(point: PointResult) -> Iterator[tuple[str, Direction]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import geometric_mean
 
 from kvbench.checks.sides import latencies, sides
-from kvbench.results import Caveat, PointResult, Round
+from kvbench.record.results import Caveat, PointResult, Round
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 # 16 jobs at depth 1 were busy 99.7 % of the time in clean runs (fio 3.33); 80 % leaves room for a loaded host.

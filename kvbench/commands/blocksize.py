@@ -88,8 +88,8 @@ def blocksize(
 ) -> int:
     """Size each model and print; a refused one does not stop the others, and the exit code is then 2."""
     from kvbench import console
+    from kvbench.layout.models import DEFAULT_MODELS
     from kvbench.layout.view import sizes_json
-    from kvbench.models import DEFAULT_MODELS
     from kvbench.units import parse_size, parse_tokens, split_list
 
     tokens = [parse_tokens(item) for item in split_list(contexts or "")]
@@ -126,7 +126,7 @@ def _check_engine(version: str | None, gpu_arch: str) -> None:
 def _size_all(
     models: Sequence[str], *, tp: int, pp: int, kv_dtype: str, block_tokens: int, dcp: int
 ) -> tuple[list[SizedModel], list[tuple[str, str]]]:
-    from kvbench.models import size_model
+    from kvbench.layout.models import size_model
 
     sized, refused = [], []
     for name in models:

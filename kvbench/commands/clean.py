@@ -32,8 +32,8 @@ def clean(
     from dataclasses import asdict
 
     from kvbench import console
-    from kvbench.upkeep import clean as clean_tier
-    from kvbench.upkeep import parse_age
+    from kvbench.tiers.upkeep import clean as clean_tier
+    from kvbench.tiers.upkeep import parse_age
 
     age_s = None if older_than is None else parse_age(older_than)
     found = [clean_tier(target, dry_run=dry_run, older_than_s=age_s) for target in tier]

@@ -30,7 +30,7 @@ from kvbench.commands.prefill_options import (
 )
 
 if TYPE_CHECKING:
-    from kvbench.decision import Decisions
+    from kvbench.decide.decision import Decisions
 
 HELP = "Say from which context length on restoring beats recomputing, per tier and model."
 
@@ -73,12 +73,15 @@ def crossover(
     json: JsonOption = False,
 ) -> None:
     """Load, fit, decide, print."""
-    from kvbench import console, decision, results, rundir
+    from kvbench import console
     from kvbench.commands.options import parse_counts
+    from kvbench.decide import decision
+    from kvbench.decide.whatif import parse_what_ifs
     from kvbench.errors import UsageError
+    from kvbench.record import results
     from kvbench.report import decisions as tables
     from kvbench.report.tables import markdown as as_markdown
-    from kvbench.whatif import parse_what_ifs
+    from kvbench.run import rundir
 
     prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve))
     found = list(runs or [])
@@ -129,7 +132,8 @@ def _print(decided: Decisions) -> None:
 
 
 def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
-    from kvbench import console, decision
+    from kvbench import console
+    from kvbench.decide import decision
     from kvbench.report import decisions as tables
 
     tails = decision.parse_tails_ms(p99_ms)

@@ -23,9 +23,10 @@ def diff(
     """Load, compare, print."""
     from dataclasses import asdict
 
-    from kvbench import compare_runs, console, results
-    from kvbench.environment import differences
+    from kvbench import console
     from kvbench.errors import UsageError
+    from kvbench.host.environment import differences
+    from kvbench.record import comparison, results
     from kvbench.report.differences import difference_table
 
     one, other = results.load(run_a), results.load(run_b)
@@ -33,7 +34,7 @@ def diff(
     if changed and not allow_different:
         named = "; ".join(f"{name}: {before} and {after}" for name, before, after in changed)
         raise UsageError(f"the runs are of different environments ({named}); compare them with --allow-different.")
-    found = compare_runs.compare(one, other)
+    found = comparison.compare(one, other)
     if not found:
         raise UsageError(
             "the runs have no point in common: same I/O size, mix and jobs, and one tier each or equal names."

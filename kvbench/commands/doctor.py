@@ -10,7 +10,7 @@ from kvbench.commands.options import JsonOption, parse_tier
 from kvbench.errors import EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from kvbench.doctor import Finding
+    from kvbench.run.doctor import Finding
 
 HELP = "Say what works here: this host, and what each tier is and can do. Exit 2 when something must be mended first."
 
@@ -26,7 +26,7 @@ def doctor(
     from dataclasses import asdict
 
     from kvbench import console
-    from kvbench.doctor import examine_host, examine_tier, is_sound
+    from kvbench.run.doctor import examine_host, examine_tier, is_sound
 
     host = examine_host()
     tiers = [examine_tier(name, target) for name, target in map(parse_tier, tier or [])]

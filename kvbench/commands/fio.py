@@ -44,10 +44,10 @@ from kvbench.commands.prefill_options import (
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
 
 if TYPE_CHECKING:
-    from kvbench.measurement import Measurement
     from kvbench.prefill.curve import PrefillCurve
-    from kvbench.results import RunResult
-    from kvbench.runner import Decided
+    from kvbench.record.results import RunResult
+    from kvbench.run.measurement import Measurement
+    from kvbench.run.runner import Decided
 
 HELP = "Measure each tier with fio at exactly the models' I/O sizes, and judge every point."
 
@@ -122,10 +122,11 @@ def fio(
     json: JsonOption = False,
 ) -> int:
     """Load, derive, plan, run, judge, write."""
-    from kvbench import console, rundir, runner
+    from kvbench import console
     from kvbench.commands.planning import Request, measurement_for
     from kvbench.drivers.registry import find_programs
     from kvbench.errors import UsageError
+    from kvbench.run import rundir, runner
     from kvbench.units import parse_tokens
 
     wanted = None
@@ -213,8 +214,8 @@ def _say_replayed(wanted: Measurement) -> None:
 
 def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_bytes_per_s: int | None) -> Decided:
     """Whether a verdict still can flip, asked at every look."""
-    from kvbench.crossover import Goal
-    from kvbench.decision import Wanted, verdict_is_settled
+    from kvbench.decide.crossover import Goal
+    from kvbench.decide.decision import Wanted, verdict_is_settled
 
     wanted = Wanted(None, None, None, "auto", (1,), Goal(target_tokens), gpu_copy_bytes_per_s)
     return lambda item, run: verdict_is_settled(item, run_dir, run, curve, wanted)
@@ -222,8 +223,9 @@ def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_by
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
-    from kvbench import console, results
-    from kvbench.fidelity import fidelity, fidelity_json
+    from kvbench import console
+    from kvbench.record import results
+    from kvbench.record.fidelity import fidelity, fidelity_json
     from kvbench.report import tables
     from kvbench.report.events import events_table
     from kvbench.report.fidelity import fidelity_table

@@ -53,11 +53,11 @@ def gate(
 ) -> int:
     """Load, judge, write for the CI system, print one line, end with the verdict's code."""
     from kvbench import console
-    from kvbench import gate as gates
+    from kvbench.decide.judged import load_runs
+    from kvbench.record.results import write_atomically
+    from kvbench.report import gate as gates
     from kvbench.report.build import build
-    from kvbench.report.judged import load_runs
     from kvbench.report.junit import junit as as_junit
-    from kvbench.results import write_atomically
 
     ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
     wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy)

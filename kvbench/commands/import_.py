@@ -21,7 +21,7 @@ from kvbench.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from kvbench.results import Observation, Use
+    from kvbench.record.results import Observation, Use
 
 HELP = "Read fio JSON that was made elsewhere into a run directory and judge it."
 
@@ -47,9 +47,10 @@ def import_(
     json: JsonOption = False,
 ) -> int:
     """Read, judge, write."""
-    from kvbench import console, rundir
+    from kvbench import console
     from kvbench.commands.fio import exit_code, show_run
     from kvbench.commands.planning import uses_for
+    from kvbench.run import rundir
 
     named = _distinct([_named(text) for text in files])
     limits = parse_limits(limit, [name for name, _ in named])
@@ -77,7 +78,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
     from kvbench.errors import UsageError
-    from kvbench.plan import slug
+    from kvbench.run.plan import slug
 
     names = [slug(name) for name, _ in named]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -89,8 +90,8 @@ def _distinct(named: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
 def _read(name: str, path: Path, limit: int | None) -> tuple[list[object], list[Observation]]:
     """The documents of a file without their secrets, and its points."""
     from kvbench.errors import InputFileError
-    from kvbench.formats import fio
-    from kvbench.formats.fio_import import imported_points
+    from kvbench.formats.fio import read as fio
+    from kvbench.formats.fio.importer import imported_points
     from kvbench.tiers.limits import Limit
 
     try:

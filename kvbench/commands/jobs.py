@@ -51,8 +51,8 @@ def jobs(
     from kvbench.commands.planning import Request, measurement_for
     from kvbench.drivers.fio.job import render_points
     from kvbench.errors import UsageError
-    from kvbench.plan import job_comments
-    from kvbench.results import write_atomically
+    from kvbench.record.results import write_atomically
+    from kvbench.run.plan import job_comments
 
     request = Request(
         tiers=[tier],

@@ -17,7 +17,7 @@ def models(
 ) -> None:
     """One row per shipped profile: the name to use, the architecture, the bytes per token of one copy."""
     from kvbench import console
-    from kvbench.models import profile_paths, size_model
+    from kvbench.layout.models import profile_paths, size_model
     from kvbench.units import format_count
 
     sized = {path.stem: size_model(path.stem) for path in profile_paths()}

@@ -13,7 +13,7 @@ from kvbench.errors import UsageError
 from kvbench.units import parse_size, split_list
 
 if TYPE_CHECKING:
-    from kvbench.results import Mix
+    from kvbench.record.results import Mix
 
 ModelOption = Annotated[
     list[str] | None,

@@ -19,11 +19,11 @@ from kvbench.drivers.registry import require_known
 from kvbench.drivers.settings import Access, Layout
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
-from kvbench.measurement import Measurement, TierPlan, plan_tier
-from kvbench.models import DEFAULT_MODELS, size_model
-from kvbench.plan import points_for, slug, uses_of
-from kvbench.results import Use
-from kvbench.tiers.before_read import parse_command
+from kvbench.layout.models import DEFAULT_MODELS, size_model
+from kvbench.record.results import Use
+from kvbench.run.before_read import parse_command
+from kvbench.run.measurement import Measurement, TierPlan, plan_tier
+from kvbench.run.plan import points_for, slug, uses_of
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kvbench.cost import Load
-    from kvbench.crossover import Goal
+    from kvbench.decide.cost import Load
+    from kvbench.decide.crossover import Goal
+    from kvbench.decide.judged import Wanted
     from kvbench.prefill.curve import PrefillCurve
     from kvbench.prefill.samples import Samples
-    from kvbench.report.judged import Wanted
 
 TtftCsvOption = Annotated[
     Path | None,
@@ -139,7 +139,7 @@ def say_notes(prefill: Prefill | None) -> None:
 
 def goal_of(target_context: str, ttft_budget: str | None) -> Goal:
     """The goal that the options name."""
-    from kvbench.crossover import Goal
+    from kvbench.decide.crossover import Goal
     from kvbench.units import parse_duration_s, parse_tokens
 
     return Goal(parse_tokens(target_context), None if ttft_budget is None else parse_duration_s(ttft_budget))
@@ -155,7 +155,7 @@ def gpu_copy_of(text: str | None) -> int | None:
 def load_of(options: LoadOptions) -> Load | None:
     """The load that the options name, None without a hit rate."""
     from kvbench.commands.options import parse_share
-    from kvbench.cost import Load
+    from kvbench.decide.cost import Load
 
     if options.hit_rate is None:
         return None
@@ -175,8 +175,8 @@ def wanted_of(
 ) -> Wanted:
     """What ``report`` and ``gate`` are to judge."""
     from kvbench.commands.options import parse_counts
-    from kvbench.decision import parse_mix
-    from kvbench.report.judged import Wanted
+    from kvbench.decide.decision import parse_mix
+    from kvbench.decide.judged import Wanted
 
     prefill = prefill_of(ttft)
     say_notes(prefill)

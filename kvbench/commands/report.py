@@ -67,11 +67,11 @@ def report(
 ) -> None:
     """Load, build, write the page and its tables; say the finding."""
     from kvbench import console
+    from kvbench.decide.judged import load_runs
     from kvbench.report import files
     from kvbench.report.build import build
     from kvbench.report.data import to_json
     from kvbench.report.html import html
-    from kvbench.report.judged import load_runs
 
     ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve)
     load = LoadOptions(hit_rate, requests_per_s, gpus, gpu_price)

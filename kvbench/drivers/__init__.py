@@ -9,8 +9,8 @@ from typing import Protocol
 
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import Interrupted
-from kvbench.plan import Point
-from kvbench.results import Observation, PointResult, Status
+from kvbench.record.results import Observation, PointResult, Status
+from kvbench.run.plan import Point
 from kvbench.tiers.directory import Workspace
 from kvbench.tiers.target import Tier
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvbench import environment
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.errors import Interrupted, TierError
-from kvbench.plan import Point
-from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
-from kvbench.results import Observation, write_atomically
+from kvbench.host import environment
+from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.record.results import Observation, write_atomically
+from kvbench.run.plan import Point
 from kvbench.tiers.dram import copy_blocks, new_pool
 from kvbench.units import format_bandwidth, format_bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kvbench.results import Mix
-from kvbench.rounds import StopRule
+from kvbench.record.results import Mix
+from kvbench.record.rounds import StopRule
 
 Access = Literal["random", "sequential"]
 DeviceUse = Literal["read", "write"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvbench import environment
-from kvbench.results import Conditions
+from kvbench.host import environment
+from kvbench.record.results import Conditions
 from kvbench.tiers.device import counted_since, counters_of
 from kvbench.tiers.mounts import DeviceCounters, backing_of
 from kvbench.tiers.target import Tier

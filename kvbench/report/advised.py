@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kvbench import decision
-from kvbench.advice import in_plain_words, settings_of, which_tier
-from kvbench.breakeven import BreakEven
-from kvbench.cost import saving
+from kvbench.decide import decision
+from kvbench.decide.advice import in_plain_words, settings_of, which_tier
+from kvbench.decide.breakeven import BreakEven
+from kvbench.decide.cost import saving
+from kvbench.decide.judged import Judged, LoadedRun, Wanted
 from kvbench.report.cells import name_cell, number_cell, point_name, use_label
 from kvbench.report.data import UNKNOWN, Advice, Cell, Column, Sheet
-from kvbench.report.judged import Judged, LoadedRun, Wanted
 from kvbench.units import (
     format_bandwidth,
     format_bytes,

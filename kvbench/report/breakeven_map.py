@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvbench.breakeven import needed_bytes_per_s
-from kvbench.plan import slug
+from kvbench.decide.breakeven import needed_bytes_per_s
+from kvbench.decide.judged import Judged, LoadedRun
 from kvbench.report.cells import point_name
 from kvbench.report.data import BreakEvenMap, RateLine
-from kvbench.report.judged import Judged, LoadedRun
+from kvbench.run.plan import slug
 from kvbench.units import format_bandwidth, format_tokens
 
 _SHOWN_LENGTHS = 48

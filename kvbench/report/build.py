@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvbench import __version__
-from kvbench.crossover import Goal, Verdict
-from kvbench.gate import overall
-from kvbench.reference_tiers import reference_tiers
+from kvbench.decide.crossover import Goal, Verdict
+from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
+from kvbench.decide.reference_tiers import reference_tiers
 from kvbench.report import advised, cells, events, fidelity, series, sheets
 from kvbench.report.cells import point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
 from kvbench.report.decisions import outcome_text
-from kvbench.report.judged import Judged, LoadedRun, Wanted, judged
+from kvbench.report.gate import overall
 from kvbench.report.methods import methods
 from kvbench.report.references import references
 from kvbench.units import format_duration_s, format_tokens

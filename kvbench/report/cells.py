@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvbench.crossover import Crossover
+from kvbench.decide.crossover import Crossover
+from kvbench.decide.judged import Judged, LoadedRun
 from kvbench.report.data import UNKNOWN, Band, Cell
-from kvbench.report.judged import Judged, LoadedRun
 from kvbench.units import format_bytes, format_count, format_duration_s, format_tokens
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
-from kvbench.crossover import Verdict
+from kvbench.decide.crossover import Verdict
 from kvbench.report.tables import Table
 
 Value = str | int | float | bool | None

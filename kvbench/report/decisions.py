@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kvbench.breakeven import BreakEven
-from kvbench.crossover import Budget, Crossover, Request, SingleBlock, published_tokens, single_block_at
-from kvbench.decision import PUBLISHED_COSTS_S, Decisions
+from kvbench.decide.breakeven import BreakEven
+from kvbench.decide.crossover import Budget, Crossover, Request, SingleBlock, published_tokens, single_block_at
+from kvbench.decide.decision import PUBLISHED_COSTS_S, Decisions
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.tables import Table
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns, format_duration_s, format_tokens

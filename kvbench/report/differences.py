@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.compare_runs import Difference
+from kvbench.record.comparison import Difference
 from kvbench.report.tables import Table
 from kvbench.units import format_bytes, format_mib_per_s, format_ms
 

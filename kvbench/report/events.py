@@ -9,14 +9,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kvbench import results
-from kvbench.events import WAYS, WINDOW_S, running, standstills
-from kvbench.histogram import Histogram, merge
+from kvbench.decide.judged import LoadedRun
+from kvbench.record import results
+from kvbench.record.events import WAYS, WINDOW_S, running, standstills
+from kvbench.record.histogram import Histogram, merge
+from kvbench.record.results import Event, PointResult, RunResult
 from kvbench.report.cells import name_cell, number_cell, point_name
 from kvbench.report.data import Cell, Column, Sheet
-from kvbench.report.judged import LoadedRun
 from kvbench.report.tables import Table
-from kvbench.results import Event, PointResult, RunResult
 from kvbench.units import format_bandwidth, format_count, format_duration_ns, format_mib_per_s, format_ms
 
 _NOTE = (

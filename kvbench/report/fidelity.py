@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.fidelity import Fidelity, fidelity
+from kvbench.decide.judged import LoadedRun
+from kvbench.record.fidelity import Fidelity, fidelity
+from kvbench.record.results import Calls, PointResult, RunResult
 from kvbench.report.cells import name_cell, number_cell, point_name
 from kvbench.report.data import Column, Sheet
-from kvbench.report.judged import LoadedRun
 from kvbench.report.tables import Table
-from kvbench.results import Calls, PointResult, RunResult
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
 
 _FIDELITY_TITLE = "fio against the connector's own calls"

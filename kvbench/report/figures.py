@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from kvbench.crossover import Verdict
+from kvbench.decide.crossover import Verdict
 from kvbench.report import data
 from kvbench.report.breakeven_drawing import breakeven_map
 from kvbench.report.drawing import (

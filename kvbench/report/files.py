@@ -7,9 +7,9 @@ import io
 import json
 from pathlib import Path
 
+from kvbench.record.results import write_atomically
 from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
 from kvbench.report.tables import Table, markdown
-from kvbench.results import write_atomically
 
 # A spreadsheet takes a cell that starts like this for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

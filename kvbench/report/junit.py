@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from kvbench.gate import Gate
+from kvbench.report.gate import Gate
 
 
 def junit(result: Gate, suite: str) -> str:
@@ -16,7 +16,7 @@ def junit(result: Gate, suite: str) -> str:
     element = ElementTree.SubElement(root, "testsuite", {"name": suite, **counts, "skipped": "0", "time": "0"})
     for criterion in result.criteria:
         case = ElementTree.SubElement(
-            element, "testcase", {"classname": "kvbench.gate", "name": criterion.name, "time": "0"}
+            element, "testcase", {"classname": "kvbench.report.gate", "name": criterion.name, "time": "0"}
         )
         text = f"observed: {criterion.observed}\nwanted: {criterion.wanted}"
         if criterion.ok is None:

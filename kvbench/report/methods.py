@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kvbench.decide.judged import Wanted
+from kvbench.decide.restore import USUAL_VARIATION
 from kvbench.report.data import Method
-from kvbench.report.judged import Wanted
-from kvbench.restore import USUAL_VARIATION
 from kvbench.units import format_tokens
 
 # benchmarks/coverage.py; docs/decision.md has the table.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.reference_tiers import ReferencePoint, ReferenceTier, matching
+from kvbench.decide.judged import LoadedRun
+from kvbench.decide.reference_tiers import ReferencePoint, ReferenceTier, matching
+from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import name_cell, number_cell
 from kvbench.report.data import Cell, Column, Sheet
-from kvbench.report.judged import LoadedRun
-from kvbench.results import Direction, PointResult
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
 
 _NOTE = (

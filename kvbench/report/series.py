@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from kvbench import results
-from kvbench.batches import p99_interval_ns
-from kvbench.crossover import published_tokens
-from kvbench.decision import PUBLISHED_COSTS_S
-from kvbench.histogram import Histogram
-from kvbench.plan import slug
+from kvbench.decide.crossover import published_tokens
+from kvbench.decide.decision import PUBLISHED_COSTS_S
+from kvbench.decide.judged import Judged, LoadedRun, Wanted, band, recompute_band
+from kvbench.record import results
+from kvbench.record.batches import p99_interval_ns
+from kvbench.record.histogram import Histogram
+from kvbench.record.results import PointResult
 from kvbench.report.breakeven_map import breakeven_map
 from kvbench.report.cells import point_name, use_label
 from kvbench.report.data import (
@@ -36,8 +37,7 @@ from kvbench.report.data import (
 )
 from kvbench.report.decisions import average_cost
 from kvbench.report.events import Happening, happenings
-from kvbench.report.judged import Judged, LoadedRun, Wanted, band, recompute_band
-from kvbench.results import PointResult
+from kvbench.run.plan import slug
 from kvbench.units import (
     format_bandwidth,
     format_bytes,

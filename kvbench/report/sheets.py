@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.batches import p99_interval_ns
+from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.record.batches import p99_interval_ns
+from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import (
     band_cell,
     format_iops,
@@ -21,8 +23,6 @@ from kvbench.report.cells import (
     use_label,
 )
 from kvbench.report.data import UNKNOWN, Band, Cell, Column, Sheet, Value
-from kvbench.report.judged import Judged, LoadedRun, Wanted
-from kvbench.results import Direction, PointResult
 from kvbench.units import (
     format_bandwidth,
     format_bytes,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvbench.batches import p99_interval_ns
-from kvbench.results import Caveat, LatencyNs, PointResult, RunResult, Use
-from kvbench.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
+from kvbench.record.batches import p99_interval_ns
+from kvbench.record.results import Caveat, LatencyNs, PointResult, RunResult, Use
+from kvbench.record.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
 from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
 
 _MARKDOWN = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")

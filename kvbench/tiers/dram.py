@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvbench.recorder import Recorder
+from kvbench.record.recorder import Recorder
 
 if TYPE_CHECKING:
     import numpy as np

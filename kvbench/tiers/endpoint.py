@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kvbench import nearby
 from kvbench.errors import TierError
+from kvbench.host import nearby
 
 _DEFAULT_REGION = "us-east-1"
 _PORTS = {"http": 80, "https": 443}

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench import environment
 from kvbench.errors import TierError
+from kvbench.host import environment
 from kvbench.tiers import directory
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.dram import numa_nodes, numa_placement

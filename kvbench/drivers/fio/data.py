@@ -7,7 +7,7 @@ from pathlib import Path
 from kvbench.drivers import Site
 from kvbench.drivers.fio import job as fio_job
 from kvbench.errors import MeasurementError
-from kvbench.formats.fio import FioJob
+from kvbench.formats.fio.read import FioJob
 from kvbench.tiers import device_tier
 from kvbench.tiers.device_tier import DeviceTier
 from kvbench.tiers.extents import unwritten_bytes

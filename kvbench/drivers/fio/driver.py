@@ -7,26 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvbench import environment
 from kvbench.checks import judge
 from kvbench.drivers import OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.drivers.fio import data, outcome
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
-from kvbench.drivers.fio.http import HttpDriver
-from kvbench.drivers.fio.point import (
-    asked,
-    direction_of,
-    failed_ios,
-    histograms_of,
-    latency_source_of,
-)
+from kvbench.drivers.fio_http.driver import HttpDriver
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
-from kvbench.formats.fio import FioJob
-from kvbench.formats.fio_options import access_of
-from kvbench.plan import Point
-from kvbench.results import Conditions, Observation
+from kvbench.formats.fio.options import access_of
+from kvbench.formats.fio.point import asked, direction_of, failed_ios, histograms_of, latency_source_of
+from kvbench.formats.fio.read import FioJob
+from kvbench.host import environment
+from kvbench.record.results import Conditions, Observation
+from kvbench.run.plan import Point
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.guard import TOKEN_VARIABLE
 

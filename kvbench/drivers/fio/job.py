@@ -12,7 +12,7 @@ from pathlib import Path
 from kvbench.drivers.fio.series import log_options
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.plan import Point
+from kvbench.run.plan import Point
 
 LAYOUT_JOB = "layout"
 LAYOUT_BYTES = 1 << 20

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from kvbench.drivers import SERIES_NAME
 from kvbench.drivers.fio import series
-from kvbench.drivers.fio.point import failure_of
 from kvbench.drivers.fio.run import Finished
 from kvbench.errors import InputFileError
-from kvbench.formats import fio as fio_format
-from kvbench.formats.fio import FioJob
-from kvbench.results import write_atomically
+from kvbench.formats.fio import read as fio_format
+from kvbench.formats.fio.point import failure_of
+from kvbench.formats.fio.read import FioJob
+from kvbench.record.results import write_atomically
 
 
 def keep_series(folder: Path, host: Mapping[int, Mapping[str, float]]) -> None:

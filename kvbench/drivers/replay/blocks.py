@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvbench.results import Mix
+from kvbench.record.results import Mix
 
 _HASH_BYTES = 32
 

@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from kvbench import environment
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer, CallTimes
 from kvbench.drivers.replay.flow import Flow, Round, Worker, fill, flow_of, prepare, release_of
 from kvbench.errors import Interrupted, MeasurementError
-from kvbench.histogram import Histogram, bin_of
-from kvbench.latency import latency_of
-from kvbench.plan import Point
-from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
-from kvbench.results import Calls, Conditions, Observation, Status, write_atomically
+from kvbench.host import environment
+from kvbench.record.histogram import Histogram, bin_of
+from kvbench.record.latency import latency_of
+from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.record.results import Calls, Conditions, Observation, Status, write_atomically
+from kvbench.run.plan import Point
 from kvbench.tiers.extents import unwritten_bytes
 from kvbench.tiers.pagecache import cached_fraction, drop_cached
 from kvbench.units import format_bandwidth

@@ -22,8 +22,8 @@ from kvbench.drivers.replay.calls import BlockCalls, Buffer, CallTimes, CCalls, 
 from kvbench.drivers.replay.crew import Crew
 from kvbench.engines.vllm.releases import Release, find_release
 from kvbench.errors import MeasurementError
-from kvbench.recorder import Recorder, Way
-from kvbench.results import Mix
+from kvbench.record.recorder import Recorder, Way
+from kvbench.record.results import Mix
 
 # Blocks of one request where a request is one task: a thread goes block after block however many there are, and short
 # requests keep the mix right within a second.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kvbench import environment
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
 from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
@@ -17,9 +16,10 @@ from kvbench.drivers.s3.load import Ended, Load
 from kvbench.drivers.s3.objects import Objects, objects_for
 from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError
-from kvbench.plan import Point
-from kvbench.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
-from kvbench.results import Observation, Status, write_atomically
+from kvbench.host import environment
+from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.record.results import Observation, Status, write_atomically
+from kvbench.run.plan import Point
 from kvbench.units import format_bandwidth
 
 

@@ -15,7 +15,7 @@ from kvbench.drivers.s3.client import Client, RequestFailed
 from kvbench.drivers.s3.load import new_content
 from kvbench.drivers.s3.objects import Objects
 from kvbench.errors import MeasurementError
-from kvbench.results import write_atomically
+from kvbench.record.results import write_atomically
 from kvbench.tiers.bucket import BucketSpace
 from kvbench.units import format_bandwidth
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kvbench.drivers.s3.client import Client, RequestFailed
 from kvbench.drivers.s3.objects import Objects, Shuffled
-from kvbench.recorder import Recorder
+from kvbench.record.recorder import Recorder
 
 _TICK_S = 0.5
 # After so many failures in a row of one job the service is taken for gone; at the end of a round fewer will do.

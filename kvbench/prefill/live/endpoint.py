@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from kvbench import nearby
 from kvbench.errors import MeasurementError, UsageError
+from kvbench.host import nearby
 
 Api = Literal["completions", "chat"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from kvbench.prefill.live.log import Record
 from kvbench.prefill.live.plan import Plan
-from kvbench.results import Caveat
-from kvbench.stats import interval_ranks
+from kvbench.record.results import Caveat
+from kvbench.record.stats import interval_ranks
 from kvbench.units import format_duration_ns, format_tokens
 
 # Beginning-of-text tokens and chat templates are the same in every prompt, so a few cached tokens prove nothing.

@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kvbench import environment
 from kvbench.errors import UsageError
+from kvbench.host import environment
 from kvbench.prefill.live import judge
 from kvbench.prefill.live.contact import Contact
 from kvbench.prefill.live.endpoint import Endpoint
 from kvbench.prefill.live.log import Record
 from kvbench.prefill.live.plan import Plan
 from kvbench.prefill.live.server import hit_tokens
-from kvbench.results import Caveat, write_atomically
+from kvbench.record.results import Caveat, write_atomically
 from kvbench.units import format_tokens
 
 SCHEMA_VERSION = 1

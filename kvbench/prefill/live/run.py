@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench.errors import UsageError
-from kvbench.interruption import interruptible
+from kvbench.host.interruption import interruptible
 from kvbench.prefill.live import judge, log, output
 from kvbench.prefill.live.endpoint import Endpoint
 from kvbench.prefill.live.log import Log, Record

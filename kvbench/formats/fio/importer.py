@@ -1,0 +1,218 @@
+"""fio results that somebody else made, as points (pure): the same judgement as for our own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kvbench.checks import judge
+from kvbench.formats.fio.caveats import notes_of
+from kvbench.formats.fio.merge import merged
+from kvbench.formats.fio.options import (
+    access_of,
+    dataset_bytes,
+    direct_of,
+    duration_s,
+    io_bytes_of,
+    is_set,
+    number,
+    paced_by,
+    reads_were_written,
+)
+from kvbench.formats.fio.point import (
+    direction_of,
+    failed_ios,
+    failure_of,
+    histograms_of,
+    latency_source_of,
+    submission_ns_of,
+)
+from kvbench.formats.fio.read import FioJob, FioOutput
+from kvbench.record.results import Caveat, Conditions, Mix, Observation, PointResult, Status
+from kvbench.run.plan import slug
+from kvbench.tiers.limits import Limit
+
+_MIX_OF_RW: dict[str, Mix] = {
+    "read": "read",
+    "randread": "read",
+    "write": "write",
+    "randwrite": "write",
+    "rw": "mixed",
+    "readwrite": "mixed",
+    "randrw": "mixed",
+}
+# A run that a signal ended is complete where it had its time (fio 3.33 writes both alike).
+_WHOLE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a point comes from: the file, what it holds in all, and what the tier's link allows."""
+
+    tier: str
+    file: str
+    outputs: tuple[FioOutput, ...]
+    limit: Limit | None
+
+
+def imported_points(
+    outputs: Sequence[FioOutput], tier: str, source: str, limit: Limit | None = None
+) -> list[Observation]:
+    """One point per fio group and job name of every run, judged; entries of one name are merged exactly.
+
+    Processes of several servers merge as well; the servers are numbered, since their names are nobody's business.
+    """
+    origin = _Source(tier, source, tuple(outputs), limit)
+    taken: set[str] = set()
+    points = []
+    for output in outputs:
+        entries: dict[tuple[int, str], list[FioJob]] = {}
+        for job in output.jobs:
+            entries.setdefault((job.group, job.name), []).append(_assigned(job))
+        total = output.total if len(entries) == 1 else None
+        for (_, name), jobs in entries.items():
+            imported = _imported(jobs, output, origin, total)
+            identity = _unused(f"{slug(tier)}-{slug(name)}", taken)
+            points.append(replace(imported, point=replace(imported.point, id=identity)))
+    return points
+
+
+def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total: FioJob | None) -> Observation:
+    job = merged(jobs, total)
+    mix = mix_of(job)
+    io_bytes, contradiction = _io_bytes(job)
+    status, reason = _status(job, output)
+    hosts = tuple(dict.fromkeys(entry.host for entry in jobs if entry.host is not None))
+    point = PointResult(
+        id="",
+        job=job.name,
+        source=origin.file,
+        tier=origin.tier,
+        driver="fio",
+        io_bytes=io_bytes,
+        mix=mix,
+        numjobs=_numjobs(job, jobs, max(1, len(hosts))),
+        clients=tuple(f"client {number}" for number in range(1, len(hosts) + 1)),
+        runtime_s=job.runtime_s,
+        latency_source=latency_source_of(job),
+        status=status,
+        reason=reason,
+        read=direction_of(job.read),
+        write=direction_of(job.write),
+        conditions=_conditions(job, mix, output, max(1, len(hosts)), origin),
+    )
+    judged = judge(point)
+    own = [] if status == "failed" else [item for item in (contradiction, *notes_of(output, jobs, job)) if item]
+    return Observation(replace(judged, warnings=(*own, *judged.warnings)), histograms_of(job))
+
+
+def _assigned(job: FioJob) -> FioJob:
+    """The job with its numbers under the direction that they belong to.
+
+    With unified_rw_reporting=mixed a job of one direction has hidden nothing: its numbers are that direction's. The
+    reads of a write job with ``verify`` come after its writes, so that nothing was mixed; they are left out.
+    """
+    mix = _MIX_OF_RW.get(_rw(job), "mixed")
+    if mix == "write" and job.write is not None and "verify" in job.options:
+        return replace(job, read=None, runtime_s=job.write.runtime_s)
+    if not job.unified or mix == "mixed":
+        return job
+    read, write = (job.mixed, None) if mix == "read" else (None, job.mixed)
+    return replace(job, unified=False, mixed=None, read=read, write=write)
+
+
+def mix_of(job: FioJob) -> Mix:
+    """What the job did. Both directions done settles it: a group takes its last section's options (axboe/fio#2132)."""
+    if job.read is not None and job.write is not None:
+        return "mixed"
+    if job.read is None and job.write is None:
+        return _MIX_OF_RW.get(_rw(job), "read")
+    return "read" if job.write is None else "write"
+
+
+def _rw(job: FioJob) -> str:
+    return job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower()
+
+
+def _status(job: FioJob, output: FioOutput) -> tuple[Status, str | None]:
+    if failure := failure_of(job, output.preamble.splitlines()):
+        return "failed", failure
+    asked_s = duration_s(job.options.get("runtime"))
+    if output.interrupted and (asked_s is None or job.runtime_s < asked_s * _WHOLE):
+        return "interrupted", "fio was stopped by a signal before this job had its time"
+    return "ok", None
+
+
+def _numjobs(job: FioJob, entries: Sequence[FioJob], hosts: int) -> int:
+    """Jobs in flight: as asked for, as listed, or as their summed runtime shows (several sections in one group)."""
+    together = round(job.job_runtime_s / job.runtime_s) if job.job_runtime_s and job.runtime_s else 0
+    return max((number(job.options, "numjobs", 1) or 1) * hosts, len(entries), together)
+
+
+def _io_bytes(job: FioJob) -> tuple[int, Caveat | None]:
+    """Bytes per operation as done; the option only confirms them, since it can be another job's (axboe/fio#2132)."""
+    sides = [side for side in (job.read, job.write) if side is not None]
+    ios, done = sum(side.ios for side in sides), sum(side.bytes for side in sides)
+    asked = io_bytes_of(job.options)
+    if ios == 0:
+        return asked or 0, None
+    varied = next((f"{name}={job.options[name]}" for name in ("bssplit", "bsrange") if name in job.options), None)
+    spare = failed_ios(job) + max(1, ios // 1000)
+    if varied is None and asked is not None and abs(asked * ios - done) <= asked * spare:
+        return asked, None
+    measured = round(done / ios)
+    text = job.options.get("bs", job.options.get("blocksize"))
+    if varied is None and text is None:
+        return measured, None
+    return measured, Caveat(
+        "block-size",
+        f"the job says {varied or f'bs={text}'} and moved {measured:,} bytes per operation on average",
+        "the entry mixes block sizes; run fio with one group per block size",
+        {"bs": asked, "bytes_per_operation": measured},
+    )
+
+
+def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, origin: _Source) -> Conditions:
+    options, limit = job.options, origin.limit
+    # Without options (fio before 2.3, some client results) a default would be a guess.
+    depth = (number(options, "iodepth", 1) or None) if job.options_known else None
+    capped = depth is not None and depth > 1 and job.depth_one_percent is not None and job.depth_one_percent > 99.9
+    jobs = number(options, "numjobs", 1) or 1
+    size = dataset_bytes(options, jobs) if job.options_known else None
+    return Conditions(
+        ioengine=options.get("ioengine", "psync" if job.options_known else None),
+        direct=direct_of(options) if job.options_known else None,
+        iodepth=depth,
+        iodepth_reached=False if capped else None,
+        # A group of readers and writers (axboe/fio#2132) was never asked for a mix.
+        rwmixread=number(options, "rwmixread", 50) if mix == "mixed" and _MIX_OF_RW.get(_rw(job)) == "mixed" else None,
+        requested_runtime_s=duration_s(options.get("runtime")) if is_set(options, "time_based") else None,
+        dataset_bytes=None if size is None else size * hosts,
+        failed_ios=failed_ios(job),
+        device_read_bytes=0 if output.disk_reads is False and job.read is not None else None,
+        submission_ns=submission_ns_of(job),
+        access=access_of(options) if job.options_known else None,
+        paced=paced_by(options),
+        objects_written=None if job.read is None else reads_were_written(options, _writers(origin.outputs)),
+        limit_bytes_per_s=None if limit is None else limit.bytes_per_s,
+        limit_source=None if limit is None else limit.source,
+        limit_asked=limit is not None and limit.asked,
+    )
+
+
+def _writers(outputs: Sequence[FioOutput]) -> list[tuple[dict[str, str], int]]:
+    """Options and operations of the jobs that wrote without an error, whatever else they did."""
+    return [
+        (job.options, job.write.ios)
+        for output in outputs
+        for job in output.jobs
+        if job.write is not None and not job.error and job.read is None
+    ]
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    candidate, count = name, 2
+    while candidate in taken:
+        candidate, count = f"{name}-{count}", count + 1
+    taken.add(candidate)
+    return candidate

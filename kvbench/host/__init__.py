@@ -1,0 +1,1 @@
+"""This host: its environment, interruptions, and which addresses are near."""

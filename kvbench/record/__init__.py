@@ -1,0 +1,1 @@
+"""What was measured: results, histograms and their statistics, rounds, events."""

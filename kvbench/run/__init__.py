@@ -1,0 +1,1 @@
+"""Measuring: what to measure, round by round, on disk before the next point starts."""

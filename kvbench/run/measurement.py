@@ -1,0 +1,181 @@
+"""What a run is going to measure, written down before it starts so that a killed run can be resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
+from kvbench.drivers.replay.blocks import least_blocks
+from kvbench.drivers.s3.objects import least_objects
+from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
+from kvbench.errors import ResultFileError, UsageError
+from kvbench.record.results import Use, write_atomically
+from kvbench.run.plan import Point
+from kvbench.tiers.bucket import BucketTier
+from kvbench.tiers.device_tier import DeviceTier
+from kvbench.tiers.target import Tier
+from kvbench.units import format_bytes
+
+MEASUREMENT_NAME = "measurement.json"
+
+# The published method measures 60 s; with --runtime auto it is the most that a point gets.
+LONGEST_RUNTIME_S = 60
+
+# Drivers that store every block by itself.
+_BLOCKWISE = frozenset({"replay", "s3"})
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlan:
+    """One tier of the run: its name, the target as the user gave it, and how it is measured by which driver.
+
+    ``limit_bytes_per_s`` is what the user says that the link or the volume allows.
+    """
+
+    name: str
+    target: str
+    settings: JobSettings
+    limit_bytes_per_s: int | None = None
+    driver: str = "fio"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Everything that a run needs to know, and nothing that it finds out.
+
+    ``before_read`` is the user's command, in words, to run before every round that reads; ``read_counter`` the one that
+    says how many bytes the storage has read so far; ``watch`` the one that prints the storage's state.
+    """
+
+    tiers: tuple[TierPlan, ...]
+    uses: tuple[Use, ...]
+    points: tuple[Point, ...]
+    repeats: int = 1
+    before_read: tuple[str, ...] = ()
+    read_counter: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+
+
+def plan_tier(
+    tier: Tier,
+    target: str,
+    numjobs: Sequence[int],
+    io_bytes: Sequence[int],
+    *,
+    dataset_bytes: int | None,
+    runtime_s: int | None,
+    precision: float,
+    rwmixread: int,
+    access: Access,
+    published: bool,
+    driver: str | None = None,
+    layout: Layout = "large-files",
+    engine_version: str | None = None,
+) -> TierPlan:
+    """How ``tier`` is measured.
+
+    One data file for each job of the largest job count (256 at most), in whole MiB; or a file for each block, all block
+    sizes sharing the data set, where the driver or ``layout`` asks for it. ``engine_version`` is what replay replays.
+    """
+    chosen = driver or tier.driver
+    wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
+    objects = isinstance(tier, BucketTier)
+    blockwise = objects or chosen in _BLOCKWISE or layout == "file-per-block"
+    sizes = tuple(sorted(set(io_bytes))) if blockwise else ()
+    if objects or chosen in _BLOCKWISE:
+        files, file_bytes = 1, wanted // _MIB * _MIB
+        _require_blocks(file_bytes, sizes, (least_objects if objects else least_blocks)(numjobs), files)
+    elif sizes:
+        # fio lets only one job at a time use a file that several of them name, so every job has its own.
+        files = max(numjobs)
+        file_bytes = wanted // files // _MIB * _MIB
+        _require_blocks(file_bytes, sizes, 1, files)
+    else:
+        files, file_bytes = _shared_files(wanted, dataset_bytes, numjobs, max(io_bytes), published=published)
+    settings = JobSettings(
+        files=files,
+        file_bytes=file_bytes,
+        runtime_s=LONGEST_RUNTIME_S if runtime_s is None else runtime_s,
+        rwmixread=rwmixread,
+        access=access,
+        published=published,
+        auto=runtime_s is None and not published,
+        precision=precision,
+        device=_device_use(tier),
+        layout="file-per-block" if sizes else "large-files",
+        block_sizes=sizes,
+        engine_version=engine_version if chosen == "replay" else None,
+    )
+    return TierPlan(tier.name, target, settings, driver=chosen)
+
+
+def _shared_files(
+    wanted: int, asked: int | None, numjobs: Sequence[int], largest: int, *, published: bool
+) -> tuple[int, int]:
+    """How many data files, and the bytes of each; UsageError when one holds no block."""
+    files = max(numjobs) if published else min(max(numjobs), MAX_SHARED_FILES)
+    if published:
+        file_bytes = PUBLISHED_FILE_BYTES if asked is None else asked // files
+    else:
+        file_bytes = wanted // files // _MIB * _MIB
+    if file_bytes < largest:
+        least = -(-largest // _MIB) * _MIB * files
+        raise UsageError(
+            f"a data set of {format_bytes(files * file_bytes)} gives each of {files} jobs less than one block of "
+            f"{format_bytes(largest)}; use --dataset {least} ({format_bytes(least)}) or more, or fewer --numjobs."
+        )
+    return files, file_bytes
+
+
+def _require_blocks(file_bytes: int, sizes: Sequence[int], needed: int, files: int) -> None:
+    """UsageError when the share of a block size in one of the ``files`` is fewer blocks than needed."""
+    share, largest = file_bytes // len(sizes), max(sizes)
+    if share // largest >= needed:
+        return
+    least = -(-needed * largest * len(sizes) // _MIB) * _MIB * files
+    shared = f", shared by {len(sizes)} block sizes," if len(sizes) > 1 else ""
+    raise UsageError(
+        f"a data set of {format_bytes(files * file_bytes)}{shared} holds {share // largest * files} blocks of "
+        f"{format_bytes(largest)} and {needed * files} are needed; use --dataset {least} ({format_bytes(least)}) or "
+        "more, or fewer --numjobs."
+    )
+
+
+def writes_of(measurement: Measurement, name: str) -> bool:
+    """Whether any point of the tier writes."""
+    return any(point.mix != "read" for point in measurement.points if point.tier == name)
+
+
+def _device_use(tier: Tier) -> DeviceUse | None:
+    if not isinstance(tier, DeviceTier):
+        return None
+    return "write" if tier.writable else "read"
+
+
+def save(measurement: Measurement, run_dir: Path) -> None:
+    """Write RUN_DIR/measurement.json."""
+    from pydantic import TypeAdapter
+
+    text = TypeAdapter(Measurement).dump_json(measurement, indent=1).decode()
+    write_atomically(run_dir / MEASUREMENT_NAME, text + "\n")
+
+
+def load(run_dir: Path) -> Measurement:
+    """The measurement that a run directory was started with; ResultFileError when it is missing or damaged."""
+    from pydantic import TypeAdapter, ValidationError
+
+    path = run_dir / MEASUREMENT_NAME
+    try:
+        return TypeAdapter(Measurement).validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ResultFileError(
+            f"{path} does not exist, so there is nothing to resume; start without --resume."
+        ) from None
+    except (OSError, ValueError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise ResultFileError(f"{path} is damaged ({first}); start a new run with another -o.") from None
