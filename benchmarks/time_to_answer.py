@@ -4,7 +4,8 @@
 
 Measures the study's point set on DIRECTORY three times, one after the other: fixed time, --runtime auto at 10 %, and
 --runtime auto with the shipped prefill curve (stop when the verdict cannot flip). Prints wall times as ratios to the
-fixed run, the median width of the p99 intervals, how many intervals overlap with the fixed run's, and the verdicts.
+fixed run, the median half-width of the p99 intervals, how many of them hold the p99 of the fixed run (which is itself
+one draw of a minute, and has no interval: one section), and the verdicts.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ def main() -> None:
             for number, (name, options) in enumerate(ways.items())
         }
     fixed_s, fixed = next(iter(runs.values()))
-    print(f"{'way':22} {'wall s':>8} {'ratio':>6} {'p99 +-':>7} {'overlap':>8}  verdict for gpt-oss-120b")
+    print(f"{'way':22} {'wall s':>8} {'ratio':>6} {'p99 +-':>7} {'held':>8}  verdict for gpt-oss-120b")
     for name, (seconds, run) in runs.items():
-        ratio, width = seconds / fixed_s, statistics.median(widths(run))
-        print(f"{name:22} {seconds:8.1f} {ratio:6.2f} {width:7.1%} {overlap(fixed, run):>8}  {run['verdict']}")
+        known = [width for width in widths(run) if width is not None]
+        width = f"{statistics.median(known):.1%}" if known else "-"
+        print(f"{name:22} {seconds:8.1f} {seconds / fixed_s:6.2f} {width:>7} {held(fixed, run):>8}  {run['verdict']}")
 
 
 def measure(directory: Path, run_dir: Path, dataset: str, options: list[str]) -> tuple[float, dict[str, Any]]:
@@ -63,7 +65,10 @@ def kvbench(*arguments: str) -> str:
     return done.stdout
 
 
-def intervals(run: dict[str, Any]) -> dict[tuple[str, str], tuple[int, int | None, int | None]]:
+Sides = dict[tuple[str, str], tuple[int, int | None, int | None]]
+
+
+def intervals(run: dict[str, Any]) -> Sides:
     """p99 and its interval for every direction of every point."""
     return {
         (point["id"], name): (side["latency_ns"]["p99"], side["latency_ns"]["p99_low"], side["latency_ns"]["p99_high"])
@@ -73,23 +78,23 @@ def intervals(run: dict[str, Any]) -> dict[tuple[str, str], tuple[int, int | Non
     }
 
 
-def widths(run: dict[str, Any]) -> list[float]:
-    """Relative half-widths of the p99 intervals; infinite where a side is unknown."""
+def widths(run: dict[str, Any]) -> list[float | None]:
+    """Relative half-widths of the p99 intervals; None where a side is unknown."""
     return [
-        (high - low) / 2 / middle if low is not None and high is not None else float("inf")
+        None if low is None or high is None else (high - low) / 2 / middle
         for middle, low, high in intervals(run).values()
     ]
 
 
-def overlap(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """How many p99 intervals of two runs overlap."""
-    theirs = intervals(other)
-    pairs = [(ours, theirs[key]) for key, ours in intervals(one).items() if key in theirs]
-    shared = sum(
-        (b[2] is None or a[1] is None or a[1] <= b[2]) and (a[2] is None or b[1] is None or b[1] <= a[2])
-        for a, b in pairs
-    )
-    return f"{shared}/{len(pairs)}"
+def held(fixed: dict[str, Any], run: dict[str, Any]) -> str:
+    """How many p99 intervals of a run hold the p99 of the fixed one, of those that have one."""
+    truth = intervals(fixed)
+    stated = [
+        low <= truth[key][0] <= high
+        for key, (_, low, high) in intervals(run).items()
+        if key in truth and low is not None and high is not None
+    ]
+    return f"{sum(stated)}/{len(stated)}" if stated else "-"
 
 
 if __name__ == "__main__":

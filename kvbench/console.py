@@ -82,21 +82,29 @@ class PlainProgress:
     def __init__(self) -> None:
         """Start the clock that every line shows."""
         self._started = time.monotonic()
+        # The points that were named, and the one that the last line is about.
+        self._named: set[str] = set()
+        self._about: str | None = None
 
     def laying_out(self, tier: str, dataset_bytes: int) -> None:
         """Say that the data set is being written."""
         self._line(f"{tier}: writing a data set of {format_bytes(dataset_bytes)}")
 
     def measuring(self, number: int, total: int, point: Point) -> None:
-        """Say which point starts."""
-        self._line(f"point {number} of {total}: {describe_point(point)}")
+        """Say which point starts, at the first of its visits: a line for each of them would drown a log."""
+        if point.id not in self._named:
+            self._named.add(point.id)
+            self._about = point.id
+            self._line(f"point {number} of {total}: {describe_point(point)}")
 
     def rate(self, text: str) -> None:
         """Rates are for terminals only: one line every half second would drown a log."""
 
     def measured(self, point: PointResult) -> None:
-        """Say how a point ended."""
-        self._line(f"  {describe_outcome(point)}")
+        """Say how a point ended, with its name where another one was named since."""
+        name = "  " if self._about == point.id else f"{describe_point(point)}: "
+        self._about = point.id
+        self._line(f"{name}{describe_outcome(point)}")
 
     def disturbed(self, tier: str, other_runs: int) -> None:
         """Say that this run and others disturb each other."""

@@ -13,13 +13,15 @@ import pytest
 from kvbench.decide.restore import Measured
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.record.histogram import Histogram
-from kvbench.record.results import Conditions, Direction, LatencyNs, PointResult, Use
+from kvbench.record.results import Conditions, Direction, LatencyNs, OverTime, PointResult, Use
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"
 SHIPPED_CSV = ROOT / "profiles" / "prefill" / "gpt-oss-120b-h200.csv"
 GPT_OSS_BLOCK = 1_179_648
 MS = 10**6
+# As many batches of time as a run makes, all alike.
+STEADY = {"read": OverTime(6, 0.0), "write": OverTime(6, 0.0)}
 
 
 def shared_data(folder: str) -> Path:
@@ -67,7 +69,7 @@ def point(**changes: Any) -> PointResult:
     values: dict[str, Any] = {
         "id": "nvme-1179648-read-j1", "job": "nvme-1179648-read-j1", "source": "points/x/fio.json", "tier": "nvme",
         "driver": "fio", "io_bytes": GPT_OSS_BLOCK, "mix": "read", "numjobs": 1, "runtime_s": 60.0,
-        "latency_source": "lat", "read": direction(), "conditions": conditions(),
+        "latency_source": "lat", "read": direction(), "conditions": conditions(), "over_time": STEADY,
     }  # fmt: skip
     return PointResult(**(values | changes))
 

@@ -339,3 +339,12 @@ def test_voiding_names_only_codes_that_forbid_a_verdict() -> None:
     assert [caveat.code for caveat in doubted.warnings] == ["short-runtime", "buffered"]
     assert voiding(doubted) == ["buffered"]
     assert voiding(CLEAN) == []
+
+
+def test_single_rounds_that_stray_are_no_drift() -> None:
+    strays = [300e6, 190e6, 250e6, 240e6, 210e6, 260e6]
+    assert drift(point(rounds=tuple(Round(1, 3.0, rate) for rate in strays))) is None
+    falls = [300e6, 280e6, 250e6, 240e6, 190e6, 180e6]
+    found = drift(point(rounds=tuple(Round(1, 3.0, rate) for rate in falls)))
+    assert found is not None
+    assert found.message == "reads went from 276.4 MiB/s in the first 2 rounds to 176.4 MiB/s in the last 2 of 6"

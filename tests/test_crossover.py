@@ -26,15 +26,28 @@ from kvbench.decide.crossover import (
     single_block_at,
     single_block_crossover,
 )
-from kvbench.decide.decision import same_model
+from kvbench.decide.decision import Wanted, same_model, verdict_is_settled
+from kvbench.decide.interpolation import between_jobs
 from kvbench.decide.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
-from kvbench.record.results import Calls, RunResult
+from kvbench.record.results import Calls, Observation, OverTime, RunResult, Use
 from tests.conftest import Outcome
-from tests.factories import GPT_OSS_BLOCK, MS, SHIPPED_CSV, curve, direction, latency, measured, plain, point, use
+from tests.factories import (
+    GPT_OSS_BLOCK,
+    MS,
+    SHIPPED_CSV,
+    STEADY,
+    curve,
+    direction,
+    latency,
+    measured,
+    plain,
+    point,
+    use,
+)
 
 Run = Callable[..., Outcome]
 
@@ -245,6 +258,7 @@ FLAT = RestoreCurve(
     around_s=np.zeros(2),
     loaded_s=np.array([1.0, 2.0]),
     alone_share=1.0,
+    requests=np.array([[1.0, 1.8], [1.0, 2.2]]),
 )
 
 
@@ -482,6 +496,104 @@ def test_a_load_between_two_measured_ones_is_interpolated_and_marked(kvbench: Ru
     assert asked["interpolated"]
     assert asked["point"] == "between ceph-1 and ceph-read"
     assert asked["request"]["kind"] == "never"
+
+
+def at_jobs(jobs: int, iops: float) -> Measured:
+    """A steady point of that many jobs."""
+    at = measured(iops, jobs=jobs)
+    return replace(at, point=replace(at.point, id=f"j{jobs}", over_time=STEADY))
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict"),
+    [
+        # Four jobs read between 160 and 400 blocks of 16 tokens a second: 2,560 to 6,400 tokens a second.
+        # T = 1e-7 L^2 then crosses between 1,563 and 3,906 tokens.
+        (1200, "not viable"),
+        (2500, "cannot say"),
+        (5000, "viable"),
+    ],
+)
+def test_a_verdict_between_two_loads_holds_at_both_bounds(target: int, verdict: str) -> None:
+    found = between_jobs([at_jobs(1, 100.0), at_jobs(16, 400.0)], 4)
+    assert found is not None
+    answer = decide(
+        use(parallelism_per_request=4), "ceph", 1, found, None, curve(0.0, 0.0, 1e-7, 512, 16384), Goal(target)
+    )
+    assert answer.verdict == verdict
+    assert answer.request.low is not None
+    assert answer.request.high is not None
+    assert answer.request.low <= 1563 + 16
+    assert answer.request.high >= 3906 - 16
+    assert "; 4 jobs read 180 MiB/s to 450 MiB/s by their neighbours" in answer.verdict_reason
+    assert ("measure them, --numjobs 4" in answer.verdict_reason) == (verdict == "cannot say")
+
+
+def test_one_section_gives_a_verdict_only_where_a_usual_change_could_not_flip_it() -> None:
+    at = measured(100.0, jobs=16)
+    alone = replace(at, point=replace(at.point, over_time={}))
+    # 1,600 tokens a second: T = 1e-7 L^2 crosses at 6,250 tokens, 4,167 to 9,375 within a factor of 1.5.
+    prefill = curve(0.0, 0.0, 1e-7, 2048, 16384)
+    verdicts = {
+        target: [decide(use(), "ceph", 1, it, None, prefill, Goal(target)).verdict for it in (at, alone)]
+        for target in (3800, 5000, 8000, 11000)
+    }
+    assert verdicts == {
+        3800: ["not viable", "not viable"],
+        5000: ["not viable", "cannot say"],
+        8000: ["viable", "cannot say"],
+        11000: ["viable", "viable"],
+    }
+    said = decide(use(), "ceph", 1, alone, None, prefill, Goal(8000)).verdict_reason
+    assert said.endswith("; one section does not show how the tier changes: taken within a factor of 1.5")
+
+
+def lookup_run(io: Use, lookup_ms: float) -> tuple[Observation, RunResult]:
+    """A mixed point that is not saved yet, in a run whose point of one job timed its lookups."""
+    at = measured(100.0, jobs=16)
+    fresh = replace(at.point, id="fresh", mix="mixed", driver="replay")
+    one = replace(at.point, id="one", mix="mixed", driver="replay", numjobs=1)
+    one = replace(one, metadata={"lookup": Calls(1000, latency(lookup_ms * MS))})
+    assert at.histogram is not None
+    return Observation(fresh, {"read": at.histogram}), RunResult("", uses=(io,), points=(one,))
+
+
+@pytest.mark.parametrize(
+    ("lookup_ms", "gpu_copy", "settled"),
+    [
+        # 1,600 tokens a second alone: the crossover is 6,250 tokens. With 6 ms of lookup for every 10 ms, 10,000.
+        (0.001, None, True),
+        (6.0, None, True),
+        (2.7, None, False),
+        # 1,179,648 bytes in 2.7 ms.
+        (0.001, round(1_179_648 / 0.0027), False),
+    ],
+)
+def test_a_verdict_is_settled_with_everything_that_the_decision_uses(
+    lookup_ms: float, gpu_copy: int | None, settled: bool, tmp_path: Path
+) -> None:
+    unsure = {"read": OverTime(6, 0.02)}
+    item, run = lookup_run(use(), lookup_ms)
+    item = replace(item, point=replace(item.point, over_time=unsure))
+    wanted = Wanted(None, None, None, "auto", (1,), Goal(8000), gpu_copy)
+    prefill = curve(0.0, 0.0, 1e-7, 2048, 16384)
+    assert verdict_is_settled(item, tmp_path, run, prefill, wanted) is settled
+    # None rests on it: another load, another mix, another model.
+    for other in (replace(item.point, numjobs=8), replace(item.point, mix="read")):
+        assert verdict_is_settled(replace(item, point=other), tmp_path, run, prefill, wanted) is None
+    assert verdict_is_settled(item, tmp_path, run, replace(prefill, model="other"), wanted) is None
+
+
+def test_an_early_verdict_needs_more_confidence(tmp_path: Path) -> None:
+    # The crossover of 6,250 tokens is known to 3 %: t of 5 degrees of freedom is 2.57 for 95 % and 3.36 for 98 %.
+    of, at = use(parallelism_per_request=1), measured(100.0, 10.0, 1)
+    unsure = replace(at.point, mix="mixed", over_time={"read": OverTime(6, 0.03)})
+    prefill = curve(0.0, 0.0, 1e-7, 4096, 10240)
+    goal = Goal(round(6250 * math.exp(2.95 * 0.03)))
+    assert at.histogram is not None
+    item, run = Observation(unsure, {"read": at.histogram}), RunResult("", uses=(of,))
+    assert verdict_is_settled(item, tmp_path, run, prefill, Wanted(None, None, None, "auto", (1,), goal)) is False
+    assert decide(of, "ceph", 1, replace(at, point=unsure), None, prefill, goal).verdict == "viable"
 
 
 def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path: Path) -> None:

@@ -44,6 +44,24 @@ def test_one_round_says_so() -> None:
     assert outcomes([100e6], [200e6, 202e6]) == ["one round only"] * 2
 
 
+def test_rounds_that_followed_each_other_at_once_count_as_one() -> None:
+    def rates(apart_s: float) -> list[float]:
+        """Ratios of a run of six rounds, twice as quick in the last three, to itself."""
+        rounds = tuple(
+            Round(1, 3.0, rate, None, round(1e15 / rate), began_s=1e9 + number * apart_s)
+            for number, rate in enumerate([100e6, 101e6, 99e6, 200e6, 202e6, 198e6])
+        )
+        run = replace(run_of([]), points=(point(rounds=rounds, id="one"),))
+        return [item.a for item in compare(run, run) if item.metric == "bandwidth"] + [
+            item.spread_a or 0.0 for item in compare(run, run) if item.metric == "bandwidth"
+        ]
+
+    assert rates(30.0) == pytest.approx([(100 * 101 * 99 * 200 * 202 * 198) ** (1 / 6) * 1e6, 202 / 99 - 1], rel=1e-6)
+    # Four of them begin within the first 10 s.
+    first, second = (100 * 101 * 99 * 200) ** (1 / 4), (202 * 198) ** (1 / 2)
+    assert rates(3.0) == pytest.approx([math.sqrt(first * second) * 1e6, second / first - 1], rel=1e-6)
+
+
 def test_the_interval_is_welchs_on_logarithms() -> None:
     interval = ratio_interval([1.0, math.e], [math.e, math.e**2, math.e**3])
     assert interval is not None

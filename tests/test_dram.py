@@ -113,3 +113,17 @@ def test_numa_placement_is_what_the_kernel_allows(tmp_path: Path) -> None:
     status.write_text("Name:\tx\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t1\n")
     assert numa_placement(status) == "memory of node 1, CPU 0-7"
     assert numa_placement(tmp_path / "absent").startswith("unknown")
+
+
+def test_a_long_section_has_the_batches_of_its_seconds(
+    kvbench: Kvbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("batches", "runner"):
+        monkeypatch.setattr(f"kvbench.{module}.SEPARATE_S", 1.0)
+    options = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--dataset", "16MiB", "--runtime", "4")
+    assert kvbench("fio", "--tier", "dram", *options, "-o", tmp_path / "run").code == 0
+    (point,) = json.loads((tmp_path / "run" / "result.json").read_text())["points"]
+    # The latencies of each second are in no file any more when the point is saved, and were counted before.
+    assert point["over_time"]["read"]["batches"] >= 3
+    assert point["read"]["latency_ns"]["p99_low"] is not None
+    assert point["read"]["latency_ns"]["p99_low"] <= point["read"]["latency_ns"]["p99"]

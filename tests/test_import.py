@@ -36,7 +36,7 @@ Measured on nvme
 
        I/O   mix    jobs   side   IO/s   MiB/s   p50 ms   p99 ms   95 % interval   distrust
  ───────────────────────────────────────────────────────────────────────────────────────────────────────
- 1.125 MiB   read      1   read    100   112.5     9.00     11.0    11.0 to 11.0   (cache state unknown)
+ 1.125 MiB   read      1   read    100   112.5     9.00     11.0     one section   (cache state unknown)
 
 """
 

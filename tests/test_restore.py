@@ -9,14 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats as reference
 
 from kvbench.decide.breakeven import break_even, budget_reach
 from kvbench.decide.cost import Load, saving
 from kvbench.decide.crossover import Goal, decide
-from kvbench.decide.interpolation import between_jobs, between_sizes
-from kvbench.decide.restore import Around, Measured, reads_s, restore_curve, restore_tokens_per_s
+from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
+from kvbench.decide.restore import (
+    USUAL_VARIATION,
+    Around,
+    Measured,
+    long_run_factors,
+    reads_s,
+    restore_curve,
+    restore_tokens_per_s,
+)
 from kvbench.record.histogram import Histogram
-from tests.factories import MS, curve, measured, use
+from kvbench.record.results import OverTime
+from tests.factories import MS, STEADY, curve, measured, use
 
 
 def at_load(jobs: int, iops: float, mean_ms: float, io_bytes: int = 1 << 20) -> Measured:
@@ -103,16 +113,86 @@ def test_what_is_around_never_makes_a_restore_faster(lookup_s: float, copy: int)
     assert (loaded >= bare).all()
 
 
-def test_between_two_loads_everything_follows_powers() -> None:
-    # From 1 to 16 jobs the rate grows from 100 to 400 (a power of 0.5), the latency from 10 to 40 ms.
+def test_between_two_loads_the_rate_has_bounds() -> None:
+    # From 1 to 16 jobs the rate grows from 100 to 400: at 4 jobs the chord gives 160, and more than 400 is impossible.
     found = between_jobs([at_load(1, 100.0, 10.0), at_load(16, 400.0, 40.0)], 4)
     assert found is not None
-    assert found.read.iops == pytest.approx(200.0)
-    assert found.read.latency_ns is not None
-    assert found.read.latency_ns.p99 == pytest.approx(20 * MS, rel=1e-6)
+    assert found.bounds is not None
+    assert [bound.read.iops for bound in found.bounds] == pytest.approx([400.0, 160.0])
+    assert found.read.iops == pytest.approx(math.sqrt(400 * 160))
+    # Four jobs keep four reads in flight: 10 ms each at 400 a second, 25 ms at 160.
+    assert [bound.read.latency_ns.mean for bound in found.bounds if bound.read.latency_ns] == pytest.approx(
+        [10 * MS, 25 * MS]
+    )
     assert found.histogram is not None
     assert [caveat.code for caveat in found.point.warnings] == ["interpolated"]
     assert found.point.id == "between t-1048576-j1 and t-1048576-j16"
+
+
+@given(
+    st.lists(st.integers(1, 64), min_size=3, max_size=3, unique=True).map(sorted),
+    st.floats(1, 64),
+    st.floats(1e-3, 1e6),
+    st.booleans(),
+)
+def test_bounds_hold_a_tier_that_saturates_anywhere(
+    loads: list[int], saturated: float, alone: float, sharply: bool
+) -> None:
+    def rate(jobs: int) -> float:
+        """What the jobs do together: in proportion up to a sharp limit, or ever less more."""
+        return alone * (min(jobs, saturated) if sharply else jobs / (1 + (jobs - 1) / saturated))
+
+    few, jobs, many = loads
+    least, most = rate_bounds((few, rate(few)), (many, rate(many)), jobs)
+    assert least * (1 - 1e-9) <= rate(jobs) <= most * (1 + 1e-9)
+
+
+def test_bounds_of_the_published_kind() -> None:
+    # One job does 100, sixteen do 400 because the tier saturates at four: four jobs do 400, and eight as well.
+    assert rate_bounds((1, 100.0), (16, 400.0), 4) == pytest.approx((160.0, 400.0))
+    assert rate_bounds((1, 100.0), (16, 400.0), 2) == pytest.approx((120.0, 200.0))
+    # A tier that is slower with more jobs is no faster in between than with few.
+    assert rate_bounds((4, 400.0), (16, 300.0), 8) == pytest.approx((366.7, 400.0), rel=1e-3)
+    # And one that does not saturate leaves nothing open.
+    assert rate_bounds((1, 100.0), (16, 1600.0), 4) == pytest.approx((400.0, 400.0))
+
+
+def test_a_restore_within_bounds_has_the_draws_of_both() -> None:
+    known = [at_load(1, 100.0, 10.0), at_load(16, 400.0, 40.0)]
+    steady = [replace(item, point=replace(item.point, over_time=STEADY)) for item in known]
+    found = between_jobs(steady, 4)
+    assert found is not None
+    restore = restore_curve(use(io_bytes=1 << 20, parallelism_per_request=4), found, 1, np.array([16.0 * 400]))
+    # 400 units at 400 a second take 1 s, at 160 a second 2.5 s.
+    assert np.unique(restore.draws.round(2)).tolist() == [1.0, 2.5]
+    assert (restore.draws[:100] < 2).sum() == 50
+    # Of a neighbour that was measured in one piece the rate between is not known either.
+    unknown = between_jobs([steady[0], replace(known[1], point=replace(known[1].point, over_time={}))], 4)
+    assert unknown is not None
+    assert (found.point.over_time, unknown.point.over_time) == ({"read": OverTime(6, 0.0)}, {})
+
+
+@given(st.floats(0.01, 0.5), st.integers(3, 30))
+def test_the_long_run_factors_are_those_of_student(error: float, batches: int) -> None:
+    factors = np.sort(np.log(long_run_factors(OverTime(batches, error))))
+    assert factors == pytest.approx(-factors[::-1], abs=1e-9)
+    reach = error * reference.t.ppf(0.975, batches - 1)
+    inside = (np.abs(factors) <= reach + 1e-12).mean()
+    assert inside == pytest.approx(0.95, abs=0.005)
+
+
+def test_one_section_is_taken_within_a_factor() -> None:
+    factors = long_run_factors(None)
+    assert ((factors >= 1 / USUAL_VARIATION) & (factors <= USUAL_VARIATION)).mean() == pytest.approx(0.95, abs=0.005)
+    at = measured(100.0, 10.0, 1)
+    alone = replace(at, point=replace(at.point, over_time={}))
+    known, unknown = (restore_curve(use(parallelism_per_request=1), it, 1, np.array([1600.0])) for it in (at, alone))
+    assert known.seconds == pytest.approx([1.0])
+    assert unknown.seconds == pytest.approx([1.0])
+    assert known.draws == pytest.approx(1.0)
+    assert np.quantile(unknown.draws, [0.025, 0.975]) == pytest.approx([1 / USUAL_VARIATION, USUAL_VARIATION], rel=0.02)
+    # What one request takes is not what is uncertain about the tier.
+    assert unknown.requests == pytest.approx(1.0)
 
 
 def test_nothing_is_extrapolated() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -9,16 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbench.errors import Interrupted
+from kvbench.record import results
 from kvbench.record.histogram import Histogram, merge
 from kvbench.record.latency import latency_of
 from kvbench.record.results import Conditions, Direction, Observation, PointResult, Round
-from kvbench.record.rounds import StopRule, next_round_s, pool, spread, widest_p99
-from kvbench.record.stats import FIO_LAST_BIN_NS, dispersion_of, percentile_interval_ns, relative_half_width
+from kvbench.record.rounds import LOOKS, StopRule, next_round_s, pool, spread, widest_p99
+from kvbench.record.stats import FIO_LAST_BIN_NS, relative_half_width
 from tests.conftest import FakeFio, Outcome
 
 Kvbench = Callable[..., Outcome]
@@ -93,35 +95,6 @@ def test_a_failed_round_decides_the_point() -> None:
     assert (pooled.status, pooled.reason, len(pooled.rounds)) == ("failed", "no space", 2)
 
 
-def test_intervals_cover_at_the_stated_rate_on_independent_samples() -> None:
-    generator = np.random.default_rng(7)
-    truth = -math.log(0.01) * 1e6
-    hits = 0
-    for _ in range(400):
-        values = np.sort(generator.exponential(1e6, 2000)).astype(int) + 1
-        histogram = Histogram.from_counts(
-            {int(v): int(n) for v, n in zip(*np.unique(values, return_counts=True), strict=True)}
-        )
-        low, high = percentile_interval_ns(histogram, 99)
-        hits += low is not None and high is not None and low <= truth <= high
-    # 95 % of 400 with four standard errors (1.1 % each) to spare.
-    assert hits / 400 >= 0.95 - 4 * 0.011
-
-
-def test_rounds_that_disagree_widen_the_interval() -> None:
-    calm = {1000: 990, 5000: 10}
-    rounds = [Histogram.from_counts(calm)] * 4
-    assert dispersion_of(rounds, 99) == 1.0
-    stormy = [Histogram.from_counts({1000: 1000 - n, 5000: n}) for n in (0, 0, 0, 80)]
-    assert dispersion_of(stormy, 97) > 10
-    narrow = percentile_interval_ns(merge(stormy), 97)
-    wide = percentile_interval_ns(merge(stormy), 97, dispersion_of(stormy, 97))
-    assert wide[0] is not None
-    assert narrow[0] is not None
-    assert wide[0] <= narrow[0]
-    assert wide[1] is None or narrow[1] is None or wide[1] >= narrow[1]
-
-
 def test_relative_half_width() -> None:
     assert relative_half_width(100, 90, 120) == 0.15
     assert relative_half_width(100, None, 120) == math.inf
@@ -140,6 +113,18 @@ def test_the_end_of_fios_histogram() -> None:
 
 TIGHT = {1000: 5000}
 LOOSE = {1000: 985, 5000: 10, 9000: 5}
+# A p99 that ten times the time would bring within 10 %, and one that a little more time would.
+APART_S = 30.0
+
+
+def visits(count: int, counts: dict[int, int], apart_s: float = APART_S, **changes: Any) -> list[Observation]:
+    """Rounds of 3 s, each ``apart_s`` after the one before."""
+    return [begun(observed(counts, 3.0, **changes), number * apart_s) for number in range(count)]
+
+
+def begun(item: Observation, at_s: float) -> Observation:
+    """The same round, begun then."""
+    return replace(item, point=replace(item.point, rounds=(replace(item.point.rounds[0], began_s=at_s),)))
 
 
 @pytest.mark.parametrize(
@@ -147,19 +132,36 @@ LOOSE = {1000: 985, 5000: 10, 9000: 5}
     [
         (StopRule(auto=False, max_s=60), [], 60),
         (StopRule(auto=False, max_s=60), [observed(LOOSE, 60)], None),
-        (AUTO, [], 5),
-        (StopRule(auto=True, max_s=3), [], 3),
-        (AUTO, [observed(TIGHT)], None),
+        (AUTO, [], 3),
+        (StopRule(auto=True, max_s=2), [], 2),
+        # However narrow it is, one round is one state of the tier, and so are rounds in a row.
+        (AUTO, visits(1, TIGHT), 3),
+        (AUTO, visits(5, TIGHT), 3),
+        (AUTO, visits(6, TIGHT), None),
+        (AUTO, visits(12, TIGHT, apart_s=3.0), 3),
+        # What is left is one round and not two short ones.
+        (AUTO, [observed(LOOSE, 55)], 5),
         (AUTO, [observed(LOOSE, 58)], 2),
         (AUTO, [observed(LOOSE, 60)], None),
-        (AUTO, [observed({1000: 3})], 5),
-        (AUTO, [observed({1000: 3}, 20)], 20),
-        (AUTO, [observed({1000: 3}, 40)], 20),
-        (AUTO, [observed(LOOSE, status="failed")], None),
+        # With 18 samples nothing bounds the p99: only time can help.
+        (AUTO, visits(6, {1000: 3}), 3),
+        (AUTO, visits(6, TIGHT, status="failed"), None),
     ],
 )
 def test_the_stopping_rule(rule: StopRule, rounds: list[Observation], expected: int | None) -> None:
     assert next_round_s(rule, rounds) == expected
+
+
+def unsteady(step: int) -> list[Observation]:
+    """Six visits whose tails lie ``step`` ns apart."""
+    return [begun(observed({1000: 940, 5000 + step * n: 60}, 3.0), n * APART_S) for n in range(6)]
+
+
+def test_a_point_ends_early_where_its_time_cannot_reach_the_precision() -> None:
+    width = {step: widest_p99(pool(unsteady(step)).point) for step in (200, 400, 1000)}
+    # After 18 of 60 s the half-width can still shrink by the root of 60 / 18.
+    assert width[200] < 0.10 < width[400] < 0.10 * math.sqrt(60 / 18) < width[1000]
+    assert {step: next_round_s(AUTO, unsteady(step)) for step in width} == {200: None, 400: 3, 1000: None}
 
 
 @given(st.lists(histograms, min_size=1, max_size=4), st.integers(1, 70))
@@ -171,13 +173,26 @@ def test_a_point_never_gets_more_than_its_time(parts: list[Histogram], runtime_s
     assert following is None or (following >= 1 and spent + following <= AUTO.max_s)
 
 
-@pytest.mark.parametrize(("answer", "expected"), [(True, None), (None, None), (False, 5)])
-def test_a_verdict_that_cannot_flip_ends_the_point(answer: bool | None, expected: int | None) -> None:
-    assert next_round_s(AUTO, [observed({1000: 3})], lambda _: answer) == expected
+@pytest.mark.parametrize(("answer", "expected"), [(True, None), (None, None), (False, 3)])
+def test_a_verdict_that_cannot_flip_ends_the_point_at_a_look(answer: bool | None, expected: int | None) -> None:
+    assert next_round_s(AUTO, visits(6, {1000: 3}), lambda _: answer) == expected
+
+
+@given(st.booleans(), st.integers(1, 19))
+def test_the_verdict_is_asked_only_at_the_looks(answer: bool, count: int) -> None:
+    asked: list[int] = []
+
+    def decided(pooled: Observation) -> bool:
+        asked.append(len(pooled.point.rounds))
+        return answer
+
+    following = next_round_s(AUTO, visits(count, TIGHT), decided)
+    assert asked == ([count] if count in LOOKS else [])
+    assert (following is None) == (answer and count in LOOKS)
 
 
 def test_the_widest_direction_counts() -> None:
-    tight, loose = observed(TIGHT).point, observed({1000: 3}).point
+    tight, loose = pool(visits(6, TIGHT)).point, observed({1000: 3}).point
     assert widest_p99(tight) == 0.0
     assert widest_p99(replace(tight, write=loose.read)) == math.inf
 
@@ -189,25 +204,89 @@ def points(run_dir: Path) -> dict[str, dict[str, Any]]:
 ONE = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--dataset", "16MiB")
 
 
-def test_auto_stops_after_one_round_when_the_tail_is_known(
-    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
+def no_time(monkeypatch: pytest.MonkeyPatch, apart_s: float) -> None:
+    """Let every round begin ``apart_s`` after the one before."""
+    clock = itertools.count()
+    monkeypatch.setattr("kvbench.run.runner.time.time", lambda: 1e9 + next(clock) * apart_s)
+
+
+def test_auto_stops_after_six_separate_rounds_when_the_tail_is_known(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    no_time(monkeypatch, 11.0)
     assert kvbench("fio", "--tier", tier, *ONE, "-o", tmp_path / "run").code == 0
     point = points(tmp_path / "run")["tier-2359296-read-j1"]
-    assert (point["runtime_s"], len(point["rounds"])) == (5.0, 1)
+    assert (point["runtime_s"], len(point["rounds"])) == (18.0, 6)
+    assert [item["began_s"] for item in point["rounds"]] == [1e9 + 11.0 * n for n in range(6)]
+    assert point["over_time"] == {"read": {"batches": 6, "relative_error": 0.0}}
     assert (tmp_path / "run" / point["source"] / "round-1" / "fio.json").exists()
 
 
-def test_auto_goes_on_to_60_s_and_pools_every_round(
-    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
+def test_rounds_in_a_row_go_on_to_60_s(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    no_time(monkeypatch, 0.0)
+    assert kvbench("fio", "--tier", tier, *ONE, "-o", tmp_path / "run").code == 0
+    point = points(tmp_path / "run")["tier-2359296-read-j1"]
+    assert [item["runtime_s"] for item in point["rounds"]] == [3.0] * 20
+    assert point["over_time"] == {}
+    assert (point["read"]["latency_ns"]["p99_low"], point["read"]["latency_ns"]["p99_high"]) == (None, None)
+
+
+def test_auto_goes_on_to_60_s_and_pools_every_round(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_time(monkeypatch, 11.0)
     fake_fio.on("read-j1", "few")
     assert kvbench("fio", "--tier", tier, *ONE, "-o", tmp_path / "run").code == 0
     point = points(tmp_path / "run")["tier-2359296-read-j1"]
-    assert point["runtime_s"] == 60.0
+    # 450 samples are the first look that bounds a p99: below 368 nothing does.
+    assert point["runtime_s"] == 45.0
     assert point["read"]["ios"] == 30 * len(point["rounds"])
-    assert [item["runtime_s"] for item in point["rounds"]] == [5.0, 5.0, 10.0, 20.0, 20.0]
     assert "few-samples" in [caveat["code"] for caveat in point["warnings"]]
+
+
+def test_points_are_visited_in_turn(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_time(monkeypatch, 6.0)
+    options = ("--model", "qwen3-8b", "--mix", "read,write", "--numjobs", "1", "--dataset", "16MiB")
+    outcome = kvbench("fio", "--tier", tier, *options, "-o", tmp_path / "run")
+    assert outcome.code == 0
+    order = [name.split("-")[2] for name in fake_fio.runs()[1:]]
+    assert order == ["read", "write"] * 6
+    assert {point["status"] for point in points(tmp_path / "run").values()} == {"ok"}
+    # In a log every point is named once, and its outcome says whose it is.
+    assert [outcome.err.count(f"point {number} of 2: ") for number in (1, 2)] == [1, 1]
+    assert [outcome.err.count(f"tier {mix} 2.25 MiB x 1 job: {mix} ") for mix in ("read", "write")] == [1, 1]
+
+
+def test_a_killed_run_goes_on_with_the_rounds_that_it_has(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_time(monkeypatch, 11.0)
+    run = ("fio", "--tier", tier, *ONE, "-o", tmp_path / "run")
+    kept: list[dict[str, Any]] = []
+    save = results.save
+
+    def save_and_die(result: results.RunResult, run_dir: Path) -> None:
+        save(result, run_dir)
+        kept.extend(json.loads((run_dir / "result.json").read_text())["points"])
+        if len(kept) == 4:
+            raise Interrupted("killed;")
+
+    monkeypatch.setattr("kvbench.record.results.save", save_and_die)
+    assert kvbench(*run).code == 130
+    assert [(point["status"], len(point["rounds"])) for point in kept] == [("interrupted", n) for n in range(1, 5)]
+    assert kept[-1]["reason"] == "more rounds were to come; continue with --resume"
+    assert kept[-1]["read"]["ios"] == 4 * 3000
+    monkeypatch.setattr("kvbench.record.results.save", save)
+    fake_fio.log_file.unlink()
+
+    assert kvbench(*run, "--resume").code == 0
+    assert fake_fio.runs() == ["layout"] + ["tier-2359296-read-j1"] * 2
+    point = points(tmp_path / "run")["tier-2359296-read-j1"]
+    assert (point["status"], len(point["rounds"]), point["read"]["ios"]) == ("ok", 6, 6 * 3000)
 
 
 def test_repeats_are_shuffled_paired_and_pooled(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import geometric_mean
 
 from kvbench.checks.sides import latencies, sides
 from kvbench.record.results import Caveat, PointResult, Round
@@ -110,7 +111,10 @@ def littles_law(point: PointResult) -> Caveat | None:
 
 
 def drift(point: PointResult) -> Caveat | None:
-    """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse."""
+    """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse.
+
+    The first third of the rounds against the last: single rounds of a few seconds stray by as much without a drift.
+    """
     for name in ("read", "write"):
         for first, last, where in _starts_and_ends(point, name):
             if 1 / _DRIFT <= last / first <= _DRIFT:
@@ -118,7 +122,7 @@ def drift(point: PointResult) -> Caveat | None:
             return Caveat(
                 "drift",
                 f"{name}s went from {format_bandwidth(first)} in the first {where[0]} to {format_bandwidth(last)} "
-                f"in the last {where[1]}",
+                f"in the {where[1]}",
                 "measure longer, or find out what changed: burst credits, a write cache that filled up, other users",
                 {"first_bytes_per_s": round(first), "last_bytes_per_s": round(last), "rounds": len(point.rounds)},
             )
@@ -129,11 +133,15 @@ def _starts_and_ends(point: PointResult, name: str) -> Iterator[tuple[float, flo
     """Rates at the start and at the end: of the rounds, then within each that is long enough."""
     rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
     if len(rates) > 1:
-        yield rates[0], rates[-1], ("round", f"of {len(rates)}")
+        # Single rounds of a few seconds stray by as much without a drift.
+        some = max(1, len(rates) // 3)
+        first, last = geometric_mean(rates[:some]), geometric_mean(rates[-some:])
+        where = ("round", f"last of {len(rates)}") if some == 1 else (f"{some} rounds", f"last {some} of {len(rates)}")
+        yield first, last, where
     for number, item in enumerate(point.rounds, start=1):
         quarters = item.read_quarters_bytes_per_s if name == "read" else item.write_quarters_bytes_per_s
         if quarters is not None and min(quarters) > 0:
-            yield *quarters, ("quarter", f"of round {number}")
+            yield *quarters, ("quarter", f"last quarter of round {number}")
 
 
 def paced(point: PointResult) -> Caveat | None:

@@ -35,8 +35,10 @@ from kvbench.commands.options import (
 from kvbench.commands.prefill_options import (
     AllowQueuedOption,
     AnySpeedOption,
+    GpuCopyOption,
     TtftFromOption,
     TtftOptions,
+    gpu_copy_of,
     prefill_of,
     say_notes,
 )
@@ -45,8 +47,8 @@ from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
 if TYPE_CHECKING:
     from kvbench.prefill.curve import PrefillCurve
     from kvbench.record.results import RunResult
-    from kvbench.record.rounds import Decided
     from kvbench.run.measurement import Measurement
+    from kvbench.run.runner import Decided
 
 HELP = "Measure each tier with fio at exactly the models' I/O sizes, and judge every point."
 
@@ -92,6 +94,7 @@ def fio(
     allow_queued: AllowQueuedOption = False,
     any_speed: AnySpeedOption = False,
     target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
+    gpu_copy: GpuCopyOption = None,
     limit: LimitOption = None,
     before_read: BeforeReadOption = None,
     read_counter: ReadCounterOption = None,
@@ -199,7 +202,7 @@ def fio(
             _say_unmounted(opened.measurement)
         if prefill is not None and wanted is None:
             _say_of_prefill(prefill.curve, opened.measurement)
-        decided = None if prefill is None else _decided(opened.measurement, prefill.curve, goal)
+        decided = None if prefill is None else _decided(opened.path, prefill.curve, goal, gpu_copy_of(gpu_copy))
         try:
             with console.progress() as progress:
                 result = runner.run(
@@ -259,12 +262,13 @@ def _say_of_prefill(curve: PrefillCurve, measurement: Measurement) -> None:
         console.note(f"TTFT: {text}")
 
 
-def _decided(measurement: Measurement, curve: PrefillCurve, target_tokens: int) -> Decided:
-    """Whether a verdict still can flip, asked after every round."""
+def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_bytes_per_s: int | None) -> Decided:
+    """Whether a verdict still can flip, asked at every look."""
     from kvbench.decide.crossover import Goal
-    from kvbench.decide.decision import verdict_is_settled
+    from kvbench.decide.decision import Wanted, verdict_is_settled
 
-    return lambda item: verdict_is_settled(item, measurement.uses, curve, Goal(target_tokens))
+    wanted = Wanted(None, None, None, "auto", (1,), Goal(target_tokens), gpu_copy_bytes_per_s)
+    return lambda item, run: verdict_is_settled(item, run_dir, run, curve, wanted)
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:

@@ -51,7 +51,8 @@ NumjobsOption = Annotated[
 RuntimeOption = Annotated[
     str,
     typer.Option(
-        "--runtime", help="Seconds for each point, or auto: 5 to 60 s, until the p99 is known to --precision."
+        "--runtime",
+        help="Seconds for each point, or auto: 18 to 60 s, in turn with the others, until p99 is known to --precision.",
     ),
 ]
 PrecisionOption = Annotated[

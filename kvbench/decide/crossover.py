@@ -15,10 +15,19 @@ import numpy as np
 
 from kvbench.checks import voiding
 from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
-from kvbench.decide.restore import NOTHING_AROUND, Around, Measured, RestoreCurve, restore_curve, restore_tokens_per_s
+from kvbench.decide.restore import (
+    NOTHING_AROUND,
+    USUAL_VARIATION,
+    Around,
+    Measured,
+    RestoreCurve,
+    restore_curve,
+    restore_tokens_per_s,
+)
 from kvbench.prefill.curve import Floats, PrefillCurve
+from kvbench.record.batches import known_over_time
 from kvbench.record.results import Caveat, Use
-from kvbench.units import format_number
+from kvbench.units import format_bandwidth, format_number
 
 SingleKind = Literal["from", "below-range", "above-range"]
 RequestKind = Literal["always", "from", "never", "unknown"]
@@ -31,7 +40,7 @@ PUBLISHED_JOBS = 16
 SHORT_TOKENS = 8 * 1024
 
 _GRID = 256
-_CONFIDENCE = 0.95
+CONFIDENCE = 0.95
 # Single TTFT stray by up to 20 % between honest servers' runs; twice that holds 95 % of them.
 _USUAL_ERROR = 0.4
 
@@ -122,11 +131,13 @@ def decide(
     curve: PrefillCurve,
     goal: Goal,
     around: Around = NOTHING_AROUND,
+    confidence: float = CONFIDENCE,
 ) -> Crossover:
     """The crossover of ``use`` on ``tier`` with ``concurrent`` requests restoring at once.
 
     ``measured`` is the point at ``concurrent`` x the use's parallelism, ``single`` the one at the published 16 jobs;
-    either may be None, and the answer then says what was not measured.
+    either may be None, and the answer then says what was not measured. Of a load within bounds each bound counts with
+    ``confidence``.
     """
     single_block = None if single is None else single_block_crossover(single, curve)
     if measured is None:
@@ -135,8 +146,10 @@ def decide(
         request = Request("unknown", None, None, None, reason)
         return Crossover(tier, use, concurrent, None, None, single_block, request, "cannot say", reason)
     restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal), around)
-    request = request_crossover(restore, curve)
-    verdict, why = judge(request, restore, curve, goal)
+    level = confidence if measured.bounds is None else (1 + confidence) / 2
+    request = request_crossover(restore, curve, level)
+    verdict, why = judge(request, restore, curve, goal, level)
+    why += _how_sure(measured, verdict)
     if doubts := voiding(measured.point):
         verdict, why = "cannot say", f"the point it rests on is void: {', '.join(doubts)}"
     return Crossover(
@@ -154,7 +167,7 @@ def decide(
         measured=measured,
         around=around,
         at_target=at_target(use, restore, goal.target_tokens),
-        budget=None if goal.ttft_budget_s is None else within_budget(restore, curve, goal.ttft_budget_s),
+        budget=None if goal.ttft_budget_s is None else within_budget(restore, curve, goal.ttft_budget_s, level),
         break_even=tuple(
             found
             for tokens in sorted({SHORT_TOKENS, goal.target_tokens})
@@ -163,18 +176,30 @@ def decide(
     )
 
 
+def _how_sure(measured: Measured, verdict: Verdict) -> str:
+    """What the interval behind a verdict rests on, where it is not the tier's own batches of time."""
+    if measured.bounds is not None:
+        quick, slow = (bound.read.bytes_per_s for bound in measured.bounds)
+        jobs = measured.point.numjobs
+        text = f"; {jobs} jobs read {format_bandwidth(slow)} to {format_bandwidth(quick)} by their neighbours"
+        return text + (f": measure them, --numjobs {jobs}" if verdict == "cannot say" else "")
+    if known_over_time(measured.point, "read") is None:
+        return f"; one section does not show how the tier changes: taken within a factor of {USUAL_VARIATION:g}"
+    return ""
+
+
 def at_target(use: Use, restore: RestoreCurve, tokens: int) -> AtTarget | None:
     """One request of ``tokens`` tokens, or None where its restore was not computed."""
     at = int(np.searchsorted(restore.tokens, tokens))
     if at >= len(restore.tokens) or tokens < restore.tokens[0]:
         return None
-    p50, p99 = np.quantile(restore.draws[:, at], [0.5, 0.99])
+    p50, p99 = np.quantile(restore.requests[:, at], [0.5, 0.99])
     return AtTarget(tokens, use.units(tokens) * use.io_bytes, float(p50), float(p99))
 
 
-def within_budget(restore: RestoreCurve, curve: PrefillCurve, seconds: float) -> Budget:
+def within_budget(restore: RestoreCurve, curve: PrefillCurve, seconds: float, confidence: float = CONFIDENCE) -> Budget:
     """How long a context may be to be restored, or recomputed, within ``seconds``."""
-    certain = np.quantile(restore.draws, (1 + _CONFIDENCE) / 2, axis=0)
+    certain = np.quantile(restore.draws, (1 + confidence) / 2, axis=0)
     measured = restore.tokens[(restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)]
     return Budget(
         seconds,
@@ -201,7 +226,7 @@ def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
     return p99_s / prefill_s_per_token
 
 
-def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
+def request_crossover(restore: RestoreCurve, curve: PrefillCurve, confidence: float = CONFIDENCE) -> Request:
     """Compare restore and prefill at every length between the shortest and the longest measured prompt."""
     if curve.measured_from == curve.measured_to:
         reason = f"prefill was measured at {curve.measured_to:,} tokens only, which says nothing of other lengths"
@@ -212,7 +237,7 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
     wins = seconds <= prefill
     low, high, doubt = None, None, "; the prefill curve has too few samples for an interval"
     if len(curve.draws):
-        low, high = _interval(restore.draws[:, inside], curve.drawn_seconds(tokens), tokens)
+        low, high = _interval(restore.draws[:, inside], curve.drawn_seconds(tokens), tokens, confidence)
         doubt = ""
     if wins.all():
         if high == tokens[0]:
@@ -236,12 +261,14 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve) -> Request:
     return Request("never", None, low, high, reason + doubt)
 
 
-def judge(request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Goal) -> tuple[Verdict, str]:
+def judge(
+    request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Goal, confidence: float = CONFIDENCE
+) -> tuple[Verdict, str]:
     """The verdict of design section 4: it needs the whole interval on one side of the target."""
     target = goal.target_tokens
     if request.kind == "unknown":
         return "cannot say", request.reason
-    over = _over_budget(restore, goal)
+    over = _over_budget(restore, goal, confidence)
     if over is not None and over[0] == "not viable":
         return over
     crossing = _against_target(request, curve, target)
@@ -251,7 +278,7 @@ def judge(request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Go
             "otherwise; measure more lengths or repeats"
         )
     if crossing[0] == "viable":
-        return over or _beyond_measured(restore, curve, target) or crossing
+        return over or _beyond_measured(restore, curve, target, confidence) or crossing
     return crossing
 
 
@@ -301,25 +328,27 @@ def _never(request: Request, curve: PrefillCurve, target: int) -> tuple[Verdict,
     return "not viable", f"restoring never wins up to {curve.measured_to:,} tokens"
 
 
-def _beyond_measured(restore: RestoreCurve, curve: PrefillCurve, target: int) -> tuple[Verdict, str] | None:
+def _beyond_measured(
+    restore: RestoreCurve, curve: PrefillCurve, target: int, confidence: float
+) -> tuple[Verdict, str] | None:
     """None when the target was measured, or when the fitted curve carried on to it still surely loses to restoring."""
     if target <= curve.measured_to:
         return None
     at = int(np.searchsorted(restore.tokens, target))
     prefill, restored = _paired(curve.drawn_seconds(restore.tokens[at : at + 1]), restore.draws[:, at : at + 1])
-    if (restored <= prefill).mean() >= (1 + _CONFIDENCE) / 2:
+    if (restored <= prefill).mean() >= (1 + confidence) / 2:
         return None
     return "cannot say", f"prefill was measured up to {curve.measured_to:,} tokens, the target is {target:,}"
 
 
-def _over_budget(restore: RestoreCurve, goal: Goal) -> tuple[Verdict, str] | None:
+def _over_budget(restore: RestoreCurve, goal: Goal, confidence: float) -> tuple[Verdict, str] | None:
     """None within the budget; else why not, with the restore time at the target length."""
     if goal.ttft_budget_s is None:
         return None
     at = int(np.searchsorted(restore.tokens, goal.target_tokens))
     if at >= len(restore.tokens):
         return "cannot say", "the restore time at the target length is beyond what was computed"
-    low, high = np.quantile(restore.draws[:, at], [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
+    low, high = np.quantile(restore.draws[:, at], [(1 - confidence) / 2, (1 + confidence) / 2])
     takes = format_number(float(restore.seconds[at]))
     text = f"restoring {goal.target_tokens:,} tokens takes {takes} s of {goal.ttft_budget_s:g} s allowed"
     if low > goal.ttft_budget_s:
@@ -335,14 +364,14 @@ def _grid(use: Use, curve: PrefillCurve, goal: Goal) -> Floats:
     return np.unique(np.concatenate([blocks[blocks <= curve.measured_to], ends]).astype(float))
 
 
-def _interval(restore: Floats, prefill: Floats, tokens: Floats) -> tuple[int | None, int | None]:
-    """The 95 % interval of the length from which restoring wins for good, over paired draws; None beyond the range."""
+def _interval(restore: Floats, prefill: Floats, tokens: Floats, confidence: float) -> tuple[int | None, int | None]:
+    """The interval of the length from which restoring wins for good, over paired draws; None beyond the range."""
     prefill, restore = _paired(prefill, restore)
     loses = restore > prefill
     # Index after the last length that loses; len(tokens) means "not within the range".
     first_win = np.where(loses.any(axis=1), loses.shape[1] - loses[:, ::-1].argmax(axis=1), 0)
-    low = int(np.quantile(first_win, (1 - _CONFIDENCE) / 2, method="lower"))
-    high = int(np.quantile(first_win, (1 + _CONFIDENCE) / 2, method="higher"))
+    low = int(np.quantile(first_win, (1 - confidence) / 2, method="lower"))
+    high = int(np.quantile(first_win, (1 + confidence) / 2, method="higher"))
     # The crossing lies between the last length that loses and the first that wins: take the outer ends.
     return (
         None if low == len(tokens) else int(tokens[max(0, low - 1)]),

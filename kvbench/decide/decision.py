@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from kvbench.decide.crossover import (
+    CONFIDENCE,
     PUBLISHED_JOBS,
     Crossover,
     Goal,
@@ -27,6 +28,7 @@ from kvbench.layout.work import Work, bounds_of
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.prefill.plausible import SpeedDoubt, speed_doubt
 from kvbench.record import results
+from kvbench.record.histogram import Histogram
 from kvbench.record.results import LatencyNs, Observation, PointResult, RunResult, Use
 from kvbench.units import split_list
 
@@ -37,6 +39,10 @@ PUBLISHED_COSTS_S = (0.00001, 0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0
 
 
 _LONGEST_TAIL_S = 86_400
+
+# A point may end at three looks before its time is up (rounds.LOOKS): 1 % each on the side that would be wrong, beside
+# the 2.5 % of the verdict at the end.
+EARLY_CONFIDENCE = 0.98
 
 # Where several drivers measured a point: what does the connector's own calls comes first.
 _BEST_DRIVERS = ("replay", "s3", "memory", "fio")
@@ -96,24 +102,29 @@ def decide_runs(runs: Sequence[tuple[Path, RunResult]], curve: PrefillCurve, wan
     return Decisions(curve, wanted.goal, tuple(crossovers), _notes(crossovers, curve), tuple(asked))
 
 
-def verdict_is_settled(observation: Observation, uses: Sequence[Use], curve: PrefillCurve, goal: Goal) -> bool | None:
-    """Whether the verdicts that rest on a point are settled by what it measured so far; None when none rests on it.
+def verdict_is_settled(
+    observation: Observation, run_dir: Path, run: RunResult, curve: PrefillCurve, wanted: Wanted
+) -> bool | None:
+    """Whether the verdicts that rest on a point are settled by what was measured so far; None when none rests on it.
 
-    A verdict rests on the mixed point with one request's parallelism, of the model that the curve measured.
+    The decision itself is asked, with everything that it uses: lookups, the copy to the GPU, the latency of one job.
+    A verdict rests on the mixed point with one request's parallelism, of the model that the curve measured. It counts
+    with EARLY_CONFIDENCE, since it is asked more than once.
     """
-    point, read = observation.point, observation.point.read
-    resting = [
+    point = observation.point
+    resting = tuple(
         use
-        for use in uses
+        for use in run.uses
         if (use.io_bytes, use.parallelism_per_request) == (point.io_bytes, point.numjobs)
         and (curve.model is None or same_model(curve.model, use.model))
-    ]
+    )
     if point.mix != "mixed" or not resting or any(_speed_doubt(curve, use) for use in resting):
         return None
-    if read is None or read.latency_ns is None or read.iops <= 0:
+    if _read_latency(point) is None:
         return False
-    measured = Measured(point, read, observation.histograms.get("read"))
-    answers = [decide(use, point.tier, 1, measured, None, curve, goal) for use in resting]
+    so_far = run.with_point(point)
+    reads = Reads(run_dir, so_far, point.tier, wanted.mix, {point.id: observation.histograms})
+    answers = [_decide(reads, use, use, 1, curve, wanted, EARLY_CONFIDENCE) for use in resting]
     return all(answer.verdict != "cannot say" for answer in answers)
 
 
@@ -228,7 +239,13 @@ def _crossovers(
 
 
 def _decide(
-    reads: Reads, measured_use: Use, use: Use, concurrent: int, curve: PrefillCurve, wanted: Wanted
+    reads: Reads,
+    measured_use: Use,
+    use: Use,
+    concurrent: int,
+    curve: PrefillCurve,
+    wanted: Wanted,
+    confidence: float = CONFIDENCE,
 ) -> Crossover:
     if sum(_is_sibling(other, measured_use) for other in reads.run.uses) > 1:
         reason = (
@@ -243,7 +260,7 @@ def _decide(
     if (doubt := _speed_doubt(curve, measured_use)) is not None:
         return _undecided(use, reads.tier, concurrent, measured, f"the prefill speed is doubtful: {doubt.text}", around)
     single = reads.at(use.io_bytes, PUBLISHED_JOBS)
-    return decide(use, reads.tier, concurrent, measured, single, curve, wanted.goal, around)
+    return decide(use, reads.tier, concurrent, measured, single, curve, wanted.goal, around, confidence)
 
 
 def _speed_doubt(curve: PrefillCurve, use: Use) -> SpeedDoubt | None:
@@ -296,12 +313,16 @@ _Load = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reads:
-    """The reads that a run measured on one tier, found by size and load; sorted once for all that ask."""
+    """The reads that a run measured on one tier, found by size and load; sorted once for all that ask.
+
+    ``fresh`` holds histograms by point that are not in the run directory yet.
+    """
 
     run_dir: Path
     run: RunResult
     tier: str
     mix: MixChoice
+    fresh: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
 
     def at(self, io_bytes: int, jobs: int) -> Measured | None:
         """The read side of the mixed point (steady state) at that load, else of the pure read point.
@@ -359,7 +380,12 @@ class Reads:
         assert point.read is not None
         latency = None if alone is None else _read_latency(alone)
         alone_s = None if latency is None else latency.mean_s
-        return Measured(point, point.read, results.load_histogram(self.run_dir, point, "read"), alone_s)
+        return Measured(point, point.read, self._histogram(point), alone_s)
+
+    def _histogram(self, point: PointResult) -> Histogram | None:
+        if point.id in self.fresh:
+            return self.fresh[point.id].get("read")
+        return results.load_histogram(self.run_dir, point, "read")
 
 
 def _neighbours(loads: Sequence[_Load], which: int, wanted: int) -> list[_Load]:

@@ -1,7 +1,8 @@
 """A load that was not measured, between two that were: never beyond them, and always marked (pure).
 
-Rates and every quantile of the latency are interpolated in logarithms over the logarithm of what differs (jobs or
-bytes): both follow powers between neighbouring loads, up to saturation.
+Between two sizes, rates and every quantile of the latency are interpolated in logarithms over the logarithm of the
+bytes. Between two numbers of jobs a tier may saturate anywhere, so the rate has bounds and only the shape of the
+latencies is interpolated.
 """
 
 from __future__ import annotations
@@ -13,21 +14,65 @@ from dataclasses import replace
 from itertools import pairwise
 
 from kvbench.decide.restore import Measured
+from kvbench.record.batches import known_over_time
 from kvbench.record.histogram import Histogram
 from kvbench.record.latency import latency_of
-from kvbench.record.results import Caveat, Direction
+from kvbench.record.results import Caveat, Direction, OverTime, PointResult
 
 _QUANTILES = 500
 
 
 def between_jobs(known: Sequence[Measured], jobs: int) -> Measured | None:
-    """The reads at ``jobs`` jobs from the neighbours in ``known`` (one size); None outside them."""
+    """The reads at ``jobs`` jobs from the neighbours in ``known`` (one size), with their bounds; None outside them.
+
+    Throughput of a closed loop rises with ever smaller steps (Reiser and Lavenberg, JACM 27 (1980) 313), so it lies
+    above the chord between two loads; and it lies below the line through nothing and the smaller load, and below the
+    larger of the two (asymptotic bounds: Lazowska et al., Quantitative System Performance, 5.2). The middle is their
+    geometric mean.
+    """
     ordered = sorted(known, key=lambda item: item.point.numjobs)
     for low, high in pairwise(ordered):
         if low.point.numjobs < jobs < high.point.numjobs:
             share = _share(low.point.numjobs, high.point.numjobs, jobs)
-            return _between(low, high, share, low.point.io_bytes, jobs)
+            found = _between(low, high, share, low.point.io_bytes, jobs)
+            return None if found is None else _bounded(found, low, high, jobs)
     return None
+
+
+def rate_bounds(low: tuple[int, float], high: tuple[int, float], jobs: int) -> tuple[float, float]:
+    """The least and the most that ``jobs`` jobs between two measured ``(jobs, rate)`` do together."""
+    (few, slow), (many, quick) = low, high
+    most = min(jobs * slow / few, max(slow, quick))
+    chord = slow + (quick - slow) * (jobs - few) / (many - few)
+    return min(chord, most), most
+
+
+def _bounded(found: Measured, low: Measured, high: Measured, jobs: int) -> Measured:
+    few, many = low.point.numjobs, high.point.numjobs
+    least, most = rate_bounds((few, low.read.iops), (many, high.read.iops), jobs)
+    reading = _in_flight(low) + (_in_flight(high) - _in_flight(low)) * (jobs - few) / (many - few)
+    return replace(
+        _at_rate(found, math.sqrt(least * most), reading),
+        bounds=(_at_rate(found, most, reading), _at_rate(found, least, reading)),
+    )
+
+
+def _in_flight(measured: Measured) -> float:
+    """Reads in flight on average (Little's law); a mixed point has writes beside them."""
+    assert measured.histogram is not None
+    return measured.read.iops * _mean_ns(measured.histogram) / 1e9
+
+
+def _at_rate(found: Measured, iops: float, reading: float) -> Measured:
+    """The same reads at another rate: every latency scaled so that as many are in flight."""
+    assert found.histogram is not None
+    factor = reading / iops * 1e9 / _mean_ns(found.histogram)
+    counts: Counter[int] = Counter()
+    for ns, count in found.histogram.bins:
+        counts[max(1, round(ns * factor))] += count
+    histogram = Histogram.from_counts(counts)
+    read = _direction(histogram, iops, found.point.io_bytes)
+    return Measured(replace(found.point, read=read), read, histogram, found.alone_s)
 
 
 def between_sizes(known: Sequence[Measured], io_bytes: int) -> Measured | None:
@@ -50,18 +95,7 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
     histogram = _quantiles_between(low.histogram, high.histogram, share)
     iops = _log(low.read.iops, high.read.iops, share)
     runtime_s = min(low.point.runtime_s or 0.0, high.point.runtime_s or 0.0)
-    read = Direction(
-        ios=histogram.samples,
-        bytes=histogram.samples * io_bytes,
-        iops=iops,
-        bytes_per_s=iops * io_bytes,
-        latency_ns=latency_of(
-            [histogram],
-            mean_ns=sum(ns * count for ns, count in histogram.bins) / histogram.samples,
-            min_ns=histogram.bins[0][0],
-            max_ns=histogram.bins[-1][0],
-        ),
-    )
+    read = _direction(histogram, iops, io_bytes)
     marked = Caveat(
         "interpolated",
         f"not measured: between {low.point.id} and {high.point.id}",
@@ -80,9 +114,37 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
         histogram=None,
         series=None,
         rounds=(),
+        over_time=_over_time(low.point, high.point),
         warnings=tuple(caveats.values()),
     )
     return Measured(point, read, histogram, _alone_s(low, high, share))
+
+
+def _direction(histogram: Histogram, iops: float, io_bytes: int) -> Direction:
+    return Direction(
+        ios=histogram.samples,
+        bytes=histogram.samples * io_bytes,
+        iops=iops,
+        bytes_per_s=iops * io_bytes,
+        latency_ns=latency_of(
+            [histogram],
+            mean_ns=_mean_ns(histogram),
+            min_ns=histogram.bins[0][0],
+            max_ns=histogram.bins[-1][0],
+        ),
+    )
+
+
+def _mean_ns(histogram: Histogram) -> float:
+    return sum(ns * count for ns, count in histogram.bins) / histogram.samples
+
+
+def _over_time(low: PointResult, high: PointResult) -> dict[str, OverTime]:
+    """The rate is known no better than that of the neighbour that is known worse; not at all where one is not."""
+    known = [found for point in (low, high) if (found := known_over_time(point, "read")) is not None]
+    if len(known) < 2:
+        return {}
+    return {"read": OverTime(min(item.batches for item in known), max(item.relative_error for item in known))}
 
 
 def _alone_s(low: Measured, high: Measured, share: float) -> float | None:

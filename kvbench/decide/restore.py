@@ -10,13 +10,16 @@ blocks up or copies reads nothing meanwhile, which leaves the tier to the others
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvbench.record.batches import known_over_time
 from kvbench.record.histogram import Histogram
-from kvbench.record.results import Direction, PointResult, Use
+from kvbench.record.results import Direction, OverTime, PointResult, Use
+from kvbench.record.stats import t_quantile
 
 Floats = NDArray[np.float64]
 
@@ -25,18 +28,24 @@ _REPLICATES = 400
 _SIMULATED_UNITS = 4096
 _SEED = 20260102
 
+# A single section does not say how much a tier changes from minute to minute. Identical rounds strayed by up to 1.2 on
+# a noisy virtual machine, and beyond 1.5 they are called a drift (checks/speed.py).
+USUAL_VARIATION = 1.5
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The read side of one point: what restoring from a tier costs at that load.
 
-    ``alone_s`` is the mean latency with one operation in flight, None where nobody measured it.
+    ``alone_s`` is the mean latency with one operation in flight, None where nobody measured it. ``bounds`` are the
+    quickest and the slowest that a load can be which nobody measured.
     """
 
     point: PointResult
     read: Direction
     histogram: Histogram | None
     alone_s: float | None = None
+    bounds: tuple[Measured, Measured] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +65,9 @@ NOTHING_AROUND = Around()
 
 @dataclass(frozen=True)
 class RestoreCurve:
-    """Seconds to restore ``tokens`` (rising): the middle, and one row of ``draws`` for each simulated request.
+    """Seconds to restore ``tokens`` (rising): the middle, and one row of ``requests`` for each simulated request.
 
+    ``draws`` are the requests as slow or quick as the tier may be in the long run, from what is known about it.
     ``around_s`` is the part that is not the tier's and ``loaded_s`` what the reads take while all the others read too,
     both of shape (len(tokens),); ``alone_share`` is the part of ``loaded_s`` that they take while nobody else does.
     """
@@ -68,6 +78,7 @@ class RestoreCurve:
     around_s: Floats
     loaded_s: Floats
     alone_share: float
+    requests: Floats
 
 
 def restore_curve(
@@ -75,8 +86,9 @@ def restore_curve(
 ) -> RestoreCurve:
     """Seconds to restore each of ``tokens`` while ``concurrent`` requests restore at once.
 
-    Every replicate first resamples the histogram, so that few samples widen the band. Without a histogram the mean
-    latency stands for every unit and there is no band.
+    Every replicate first resamples the histogram, so that few samples widen the band, and is then as much quicker or
+    slower as the tier's rate is uncertain over time (``long_run_factors``). Without a histogram the mean latency stands
+    for every unit. A load within bounds has the draws of both.
     """
     units, workers = units_of(use, tokens), use.parallelism_per_request
     around_s = _around_s(units * use.io_bytes, units, concurrent, around)
@@ -91,8 +103,34 @@ def restore_curve(
         scheduled, relative_mean = _simulate(measured.histogram, workers, units.astype(int), alone_s)
         # In a closed loop the rate moves with 1 / mean latency: a replicate with slower units also has less bandwidth.
         loaded = np.maximum(scheduled, relative_mean[:, np.newaxis] * shared_s)
-    draws = reads_s(loaded, alone_share, around_s) + around_s
-    return RestoreCurve(tokens, np.median(draws, axis=0), draws, around_s, np.median(loaded, axis=0), alone_share)
+    requests = reads_s(loaded, alone_share, around_s) + around_s
+    factors = long_run_factors(known_over_time(measured.point, "read"))[:, np.newaxis]
+    draws = reads_s(loaded * factors, alone_share, around_s) + around_s
+    if measured.bounds is not None:
+        draws = _interleaved([restore_curve(use, bound, concurrent, tokens, around).draws for bound in measured.bounds])
+    middle_s = np.median(loaded, axis=0)
+    return RestoreCurve(tokens, np.median(requests, axis=0), draws, around_s, middle_s, alone_share, requests)
+
+
+def long_run_factors(known: OverTime | None) -> Floats:
+    """How much slower than measured the tier may be in the long run, shape (replicates,), in an order of their own.
+
+    Quantiles of Student's t with the standard error that the batches of time show. Without batches, of a normal
+    distribution with 95 % within USUAL_VARIATION.
+    """
+    probabilities = (np.arange(_REPLICATES) + 0.5) / _REPLICATES
+    if known is None:
+        error, freedom = math.log(USUAL_VARIATION) / t_quantile(0.975, math.inf), math.inf
+    else:
+        error, freedom = known.relative_error, known.batches - 1
+    logs = error * np.array([t_quantile(probability, freedom) for probability in probabilities.tolist()])
+    factors: Floats = np.exp(np.random.default_rng(_SEED + 1).permutation(logs))
+    return factors
+
+
+def _interleaved(draws: Sequence[Floats]) -> Floats:
+    """The draws of both bounds in turn, so that any number of them holds as many of one as of the other."""
+    return np.stack(draws, axis=1).reshape(-1, draws[0].shape[1])
 
 
 def reads_s(loaded_s: Floats, alone_share: float, around_s: Floats) -> Floats:

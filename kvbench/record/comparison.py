@@ -1,7 +1,7 @@
 """Two storage runs side by side: is the difference real, or noise? (pure)
 
-The runs of fio that a point was measured with (rounds, repeats) are the sample: rounds of one visit resemble each other
-more than visits do, so their spread is what a difference has to beat.
+The batches of time that a point was measured in are the sample, and their spread is what a difference has to beat:
+rounds that followed each other at once resemble each other, and count as one.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
+from kvbench.record.batches import rounds_apart
 from kvbench.record.results import Mix, PointResult, Round, RunResult
 from kvbench.record.rounds import spread
+from kvbench.record.stats import t_quantile
 
 Outcome = Literal["faster", "slower", "cannot tell apart", "one round only"]
 Metric = Literal["bandwidth", "p50", "p99"]
@@ -79,9 +81,7 @@ def ratio_interval(a: Sequence[float], b: Sequence[float]) -> tuple[float, float
     if error == 0:
         return math.exp(middle), math.exp(middle)
     freedom = (part_a + part_b) ** 2 / (part_a**2 / (len(a) - 1) + part_b**2 / (len(b) - 1))
-    from scipy.stats import t
-
-    reach = float(t.ppf((1 + _CONFIDENCE) / 2, freedom)) * error
+    reach = t_quantile((1 + _CONFIDENCE) / 2, freedom) * error
     return math.exp(middle - reach), math.exp(middle + reach)
 
 
@@ -123,9 +123,12 @@ def _tiers(run: RunResult) -> list[str]:
 
 
 def _values(point: PointResult, direction: str, metric: Metric) -> list[float]:
-    rounds = [value for item in point.rounds if (value := _of_round(item, direction, metric))]
-    if rounds:
-        return rounds
+    batches = [
+        [value for item in group if (value := _of_round(item, direction, metric))]
+        for group in rounds_apart(point.rounds)
+    ]
+    if any(batches):
+        return [geometric_mean(values) for values in batches if values]
     side = point.read if direction == "read" else point.write
     if side is None:
         return []

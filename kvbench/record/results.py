@@ -51,8 +51,9 @@ _READ_BY_PEOPLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LatencyNs:
-    """Latency of one direction in ns; ``p99_low``/``p99_high`` are the 95 % interval, None where samples cannot say.
+    """Latency of one direction in ns; ``p99_low``/``p99_high`` are the 95 % interval of the tier's long-run p99.
 
+    It comes from batches of time and is None where there are too few (one section), or samples cannot bound a side.
     ``intervals`` holds that of every percentile by name. A percentile is the middle of one of fio's bins: up to 0.8 %
     off, and therefore sometimes above ``max``.
     """
@@ -73,6 +74,14 @@ class LatencyNs:
     def mean_s(self) -> float | None:
         """The mean in seconds, None where nobody recorded it."""
         return None if self.mean is None else self.mean / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """How far a rate is known as the tier's long-run one: its relative standard error from ``batches`` of time."""
+
+    batches: int
+    relative_error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +172,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of the runs of fio that a point was measured with; ``repeat`` counts the visits to the point from 1.
+    """One of the runs of fio that a point was measured with; ``repeat`` counts the repeats of the run from 1.
 
     ``..._quarters`` are the rates of its first and its last quarter, where its series is long enough to tell.
+    ``began_s`` is when it started, in seconds of Unix time; None in results of before it was recorded.
     """
 
     repeat: Natural
@@ -178,6 +188,7 @@ class Round:
     write_p50_ns: Natural | None = None
     read_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
     write_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
+    began_s: Measure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +196,7 @@ class PointResult:
     """One measured point. ``reason`` says why it is not ok; ``histogram`` is a file name inside the run directory.
 
     ``metadata`` holds the calls that move no data by kind (lookup, open, rename, ...), where the driver times them.
+    ``over_time`` says by direction how well the rates are known; it lacks what too few batches of time measured.
     """
 
     id: str
@@ -210,6 +222,7 @@ class PointResult:
     before_read: tuple[HookRun, ...] = ()
     events: tuple[Event, ...] = ()
     metadata: dict[str, Calls] = field(default_factory=dict)
+    over_time: dict[str, OverTime] = field(default_factory=dict)
 
     def sides(self) -> tuple[tuple[Way, Direction], ...]:
         """The directions that had I/O, each with its name, reads first."""
@@ -218,11 +231,22 @@ class PointResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a round: what ended in it by direction, and the latencies where the driver keeps them by second."""
+
+    began_s: float
+    seconds: float
+    ios: dict[str, int]
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """A point and the histograms that belong beside it, by direction."""
+    """A point and the histograms that belong beside it, by direction; ``spans`` are the seconds of a long round."""
 
     point: PointResult
     histograms: dict[str, Histogram]
+    spans: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

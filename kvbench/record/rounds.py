@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from kvbench.record.batches import Batch, histograms_over_time, latency_batches, rate_batches, rates_over_time
 from kvbench.record.histogram import Histogram, merge
 from kvbench.record.latency import latency_of
 from kvbench.record.results import Calls, Conditions, Direction, LatencyNs, Observation, PointResult, Round
@@ -15,41 +16,54 @@ from kvbench.record.stats import relative_half_width
 Number = TypeVar("Number", int, float)
 Decided = Callable[[Observation], bool | None]
 
+# Batches of time after which a point may end: six for a t quantile of 2.6 instead of 4.3, then ever fewer looks.
+LOOKS = (6, 10, 15)
+
 
 @dataclass(frozen=True, slots=True)
 class StopRule:
     """When a point has been measured long enough.
 
-    With ``auto`` False one round of ``max_s`` seconds is run. Else rounds of at least ``min_s`` are added until the p99
-    of every direction is within ``precision`` or ``max_s`` is spent. ``decided`` (given a prefill curve) answers first:
-    True when the verdict cannot flip any more, False when it still can, None when no verdict rests on the point.
+    With ``auto`` False one round of ``max_s`` seconds is run. Else rounds of ``round_s`` are added, and after LOOKS
+    batches of time the answer is looked at: is the p99 of every direction within ``precision``, or can ``max_s`` not
+    bring it there? ``decided`` (given a prefill curve) answers first: True when the verdict cannot flip any more, False
+    when it still can, None when no verdict rests on the point, which then ends with the first look.
     """
 
     auto: bool
     max_s: int
-    min_s: int = 5
+    round_s: int = 3
     precision: float = 0.10
 
 
 def next_round_s(rule: StopRule, rounds: Sequence[Observation], decided: Decided | None = None) -> int | None:
     """Seconds of the next round, or None when the point is done."""
     if not rounds:
-        return min(rule.min_s, rule.max_s) if rule.auto else rule.max_s
+        return min(rule.round_s, rule.max_s) if rule.auto else rule.max_s
     spent = sum(item.point.runtime_s or 0.0 for item in rounds)
     left = math.floor(rule.max_s - spent + 0.5)
     if not rule.auto or left < 1 or rounds[-1].point.status != "ok":
         return None
-    pooled = pool(rounds)
-    answer = None if decided is None else decided(pooled)
-    if answer is True or (answer is None and decided is not None):
+    if _is_look(rounds) and _is_done(rule, pool(rounds), spent, decided):
         return None
+    return rule.round_s if left >= 2 * rule.round_s else left
+
+
+def _is_look(rounds: Sequence[Observation]) -> bool:
+    """Whether the last round completed a number of batches after which the answer is looked at.
+
+    Few looks, known beforehand: who looks after every round stops at the luckiest one (Pocock, Biometrika 64, 1977).
+    """
+    known = len(latency_batches(rounds))
+    return known in LOOKS and len(latency_batches(rounds[:-1])) < known
+
+
+def _is_done(rule: StopRule, pooled: Observation, spent: float, decided: Decided | None) -> bool:
+    if decided is not None:
+        return decided(pooled) is not False
     width = widest_p99(pooled.point)
-    if width <= rule.precision:
-        return None
-    # The half-width shrinks with the root of the samples, hence of the time.
-    needed = spent * (width / rule.precision) ** 2 - spent if math.isfinite(width) else spent
-    wanted = max(rule.min_s, math.ceil(needed))
-    return min(wanted, left) if left - wanted >= rule.min_s else left
+    # The half-width shrinks with the root of the time.
+    return width <= rule.precision or (math.isfinite(width) and spent * (width / rule.precision) ** 2 > rule.max_s)
 
 
 def widest_p99(point: PointResult) -> float:
@@ -71,6 +85,7 @@ def pool(rounds: Sequence[Observation]) -> Observation:
     if last.status == "failed" or not usable:
         return replace(rounds[-1], point=replace(last, rounds=tuple(map(_summary, rounds))))
     points = [item.point for item in usable]
+    batches = latency_batches(usable)
     merged = {
         name: merge([item.histograms[name] for item in usable if name in item.histograms])
         for name in dict.fromkeys(name for item in usable for name in item.histograms)
@@ -82,7 +97,8 @@ def pool(rounds: Sequence[Observation]) -> Observation:
         write=_pooled_side(usable, "write"),
         conditions=_pooled_conditions([point.conditions for point in points]),
         rounds=tuple(map(_summary, rounds)),
-        metadata=_pooled_calls(points, merged),
+        metadata=_pooled_calls(points, merged, batches),
+        over_time=rates_over_time(rate_batches(usable)),
     )
     return Observation(pooled, merged)
 
@@ -102,30 +118,40 @@ def _pooled_side(rounds: Sequence[Observation], name: str) -> Direction | None:
     if not parts:
         return None
     sides = [side for _, side in parts]
+    histograms = [item.histograms[name] for item, _ in parts if name in item.histograms]
+    latency = _pooled_latency(sides, histograms, histograms_over_time(latency_batches(rounds), name))
+    if len(rounds) == 1:
+        return replace(sides[0], latency_ns=latency or sides[0].latency_ns)
     runtime_s = sum(item.point.runtime_s or 0.0 for item in rounds)
     ios, moved = sum(side.ios for side in sides), sum(side.bytes for side in sides)
-    if len(parts) == 1:
-        return sides[0]
-    latencies = [side.latency_ns for side in sides if side.latency_ns is not None]
-    histograms = [item.histograms[name] for item, _ in parts if name in item.histograms]
-    complete = len(latencies) == len(histograms) == len(parts)
     return Direction(
         ios=ios,
         bytes=moved,
         iops=ios / runtime_s if runtime_s else 0.0,
         bytes_per_s=moved / runtime_s if runtime_s else 0.0,
-        latency_ns=latency_of(
-            histograms,
-            mean_ns=_pooled_mean([(side.ios, side.latency_ns) for side in sides]),
-            min_ns=min((latency.min for latency in latencies if latency.min is not None), default=None),
-            max_ns=max((latency.max for latency in latencies if latency.max is not None), default=None),
-        )
-        if complete
-        else None,
+        latency_ns=latency,
     )
 
 
-def _pooled_calls(points: Sequence[PointResult], merged: Mapping[str, Histogram]) -> dict[str, Calls]:
+def _pooled_latency(
+    sides: Sequence[Direction], histograms: Sequence[Histogram], batches: Sequence[Histogram]
+) -> LatencyNs | None:
+    """The latency of all rounds together; None where one of them recorded no histogram."""
+    known = [side.latency_ns for side in sides if side.latency_ns is not None]
+    if not len(known) == len(histograms) == len(sides):
+        return None
+    return latency_of(
+        histograms,
+        mean_ns=_pooled_mean([(side.ios, side.latency_ns) for side in sides]),
+        min_ns=min((latency.min for latency in known if latency.min is not None), default=None),
+        max_ns=max((latency.max for latency in known if latency.max is not None), default=None),
+        batches=batches,
+    )
+
+
+def _pooled_calls(
+    points: Sequence[PointResult], merged: Mapping[str, Histogram], batches: Sequence[Batch]
+) -> dict[str, Calls]:
     """The calls that move no data; their histograms lie beside those of the directions, by kind."""
     found = {}
     for kind in dict.fromkeys(kind for point in points for kind in point.metadata):
@@ -137,6 +163,7 @@ def _pooled_calls(points: Sequence[PointResult], merged: Mapping[str, Histogram]
                 mean_ns=_pooled_mean([(part.count, part.latency_ns) for part in parts]),
                 min_ns=min((one.min for one in known if one.min is not None), default=None),
                 max_ns=max((one.max for one in known if one.max is not None), default=None),
+                batches=histograms_over_time(batches, kind),
             )
             if kind in merged
             else None
@@ -187,4 +214,5 @@ def _summary(item: Observation) -> Round:
         write_p99_ns=point.write.latency_ns.p99 if point.write and point.write.latency_ns else None,
         read_p50_ns=point.read.latency_ns.p50 if point.read and point.read.latency_ns else None,
         write_p50_ns=point.write.latency_ns.p50 if point.write and point.write.latency_ns else None,
+        began_s=point.rounds[0].began_s if point.rounds else None,
     )

@@ -1,16 +1,19 @@
-"""Order statistics: how sure a percentile is, given the number of samples."""
+"""How sure a percentile or a rate is: order statistics where operations are independent, batches of time where not."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, stdev
 
-from kvbench.record.histogram import Histogram, merge
+from kvbench.record.histogram import Histogram, merge, nearest_rank
 
 # A percentile with fewer than 10 samples beyond it is one outlier away from another value: p99 needs 1000.
 SAMPLES_BEYOND_PERCENTILE = 10
+
+# Two batches of time have one difference, whose t quantile is 12.7: an interval of no use.
+FEWEST_BATCHES = 3
 
 
 def samples_needed(percent: float) -> int:
@@ -52,45 +55,70 @@ def interval_ranks(samples: int, percent: float, confidence: float = 0.95) -> tu
     return low, high
 
 
+@lru_cache(maxsize=8192)
+def t_quantile(probability: float, degrees_of_freedom: float) -> float:
+    """The quantile of Student's t distribution: how many standard errors few samples are uncertain by."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, probability))
+
+
+def log_error(values: Sequence[float]) -> float | None:
+    """The standard error of the mean logarithm, hence relative; None below FEWEST_BATCHES positive values."""
+    logs = [math.log(value) for value in values if value > 0]
+    if len(logs) < max(FEWEST_BATCHES, len(values)):
+        return None
+    return stdev(logs) / math.sqrt(len(logs))
+
+
 def percentile_interval_ns(
-    histogram: Histogram, percent: float, dispersion: float = 1.0
+    histogram: Histogram, percent: float, confidence: float = 0.95
 ) -> tuple[int | None, int | None]:
-    """The 95 % confidence interval of a percentile in ns; a side that the samples cannot bound is None.
-
-    ``dispersion`` (see dispersion_of) divides the number of samples: operations of one second resemble each other, so
-    a thousand of them say less than a thousand independent ones.
-    """
-    samples = histogram.samples
-    if samples == 0:
-        return None, None
-    effective = max(1, int(samples / dispersion))
-    low, high = interval_ranks(effective, percent)
+    """The confidence interval of a percentile in ns of independent operations; a side without a bound is None."""
+    low, high = interval_ranks(histogram.samples, percent, confidence) if histogram.samples else (None, None)
     return (
-        None if low is None else histogram.at_rank(max(1, math.floor(low * samples / effective))),
-        None if high is None else histogram.at_rank(min(samples, math.ceil(high * samples / effective))),
+        None if low is None else histogram.at_rank(low),
+        None if high is None else histogram.at_rank(high),
     )
 
 
-def dispersion_of(rounds: Sequence[Histogram], percent: float) -> float:
-    """How much more the rounds' shares of operations beyond the pooled percentile vary than chance allows; at least 1.
+def interval_over_time_ns(
+    batches: Sequence[Histogram], percent: float, confidence: float = 0.95
+) -> tuple[int | None, int | None]:
+    """The confidence interval of a long-run percentile in ns from batches of time; none below FEWEST_BATCHES.
 
-    Pearson's chi-square of the counts beyond it, divided by its degrees of freedom (the variance inflation of
-    McCullagh & Nelder, Generalized Linear Models, 2nd ed., 4.5); 1 for a single round.
+    The widest of three, because each is too narrow somewhere (benchmarks/coverage.py): the ranks that independent
+    operations would allow; the percentile's rank moved by how much the share of slow operations differs between the
+    batches; and how far the percentiles of the batches lie apart. A side that the samples cannot bound is None.
     """
-    present = [histogram for histogram in rounds if histogram.samples]
-    if len(present) < 2:
-        return 1.0
-    edge = merge(present).percentile(percent)
-    beyond = [sum(count for ns, count in histogram.bins if ns > edge) for histogram in present]
-    total = sum(histogram.samples for histogram in present)
-    share = sum(beyond) / total
-    if share in (0.0, 1.0):
-        return 1.0
-    chi_square = sum(
-        (count - histogram.samples * share) ** 2 / (histogram.samples * share * (1 - share))
-        for count, histogram in zip(beyond, present, strict=True)
+    present = [histogram for histogram in batches if histogram.samples]
+    if len(present) < FEWEST_BATCHES:
+        return None, None
+    pooled = merge(present)
+    low, high = percentile_interval_ns(pooled, percent, confidence)
+    reach = t_quantile((1 + confidence) / 2, len(present) - 1)
+    rank = nearest_rank(pooled.samples, percent)
+    moved = math.ceil(reach * _rank_error(present, pooled, percent))
+    apart = math.exp(reach * (log_error([max(1, histogram.percentile(percent)) for histogram in present]) or 0.0))
+    value = pooled.at_rank(rank)
+    return (
+        None if low is None else min(low, pooled.at_rank(max(1, rank - moved)), math.floor(value / apart)),
+        None
+        if high is None
+        else max(high, pooled.at_rank(min(pooled.samples, rank + moved)), math.ceil(value * apart)),
     )
-    return max(1.0, chi_square / (len(present) - 1))
+
+
+def _rank_error(batches: Sequence[Histogram], pooled: Histogram, percent: float) -> float:
+    """The standard error of the percentile's rank: the operations beyond it are counted batch by batch.
+
+    The linearised error of a ratio (Cochran, Sampling Techniques, 3rd ed., 6.4), since batches differ in size.
+    """
+    edge = pooled.percentile(percent)
+    beyond = [sum(count for ns, count in histogram.bins if ns > edge) for histogram in batches]
+    share, count = sum(beyond) / pooled.samples, len(batches)
+    squares = sum((one - share * batch.samples) ** 2 for one, batch in zip(beyond, batches, strict=True))
+    return math.sqrt(squares * count / (count - 1))
 
 
 def relative_half_width(percentile: int, low: int | None, high: int | None) -> float:

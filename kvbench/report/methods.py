@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from kvbench.decide.judged import Wanted
+from kvbench.decide.restore import USUAL_VARIATION
 from kvbench.report.data import Method
 from kvbench.units import format_tokens
+
+# benchmarks/coverage.py; docs/decision.md has the table.
+COVERAGE = "In simulation 98 % of the p99 and 99 % of the restore intervals held."
 
 _READS = {
     "auto": "the reads of the mixed point at that load (steady state), else of the pure read point",
@@ -22,7 +26,8 @@ def methods(wanted: Wanted) -> tuple[Method, ...]:
             "units = ceil(L / tokens of a block) x I/Os of a block. Each unit takes a latency drawn from the measured "
             "read histogram; the units are list-scheduled over the reads that one request keeps in flight, and never "
             "finish faster than units x concurrent restores / IOPS. The number is the median of 400 simulated "
-            "requests, the interval their central 95 %. Lookups, where a replay timed them, and the copy to the GPU "
+            "requests, the interval their central 95 % once each is as much slower or quicker as the rate is uncertain "
+            "over time (see below). Lookups, where a replay timed them, and the copy to the GPU "
             "(--gpu-copy) are added: the one comes before the reads, the other after; meanwhile the others have the "
             "tier. Checked against real restores (docs/decision.md): nearly always within 15 % on local disks and RGW; "
             "on ceph-fuse a pool of 32 threads was up to 1.4 times as fast as predicted.",
@@ -68,9 +73,17 @@ def methods(wanted: Wanted) -> tuple[Method, ...]:
         ),
         Method(
             "p50 and p99",
-            "nearest rank of the merged latency histogram of all jobs; 95 % interval from order statistics "
-            "(binomial ranks), unknown where there are too few samples.",
+            "nearest rank of the merged latency histogram of all jobs; 95 % interval over batches of time, unknown "
+            "where there are too few of them, or too few samples.",
             "each point's histogram file.",
+        ),
+        Method(
+            "What an interval means",
+            "where the number would lie if this tier were measured for ever in the state of today, with 95 %. Its unit "
+            "is a batch of time and not an operation: rounds that begin at least 10 s apart, compared with Student's "
+            f"t. {COVERAGE} Without three batches a p99 has none, and a restore time is taken within a factor of "
+            f"{USUAL_VARIATION:g} either way. Check it on your tier: benchmarks/coverage_real.py.",
+            "the rounds of each point, and the one-second series of a long one.",
         ),
         Method(
             "Bandwidth and IO/s", "bytes and operations divided by the time that fio measured.", "fio's JSON output."

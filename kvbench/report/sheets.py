@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvbench.decide.band import Band
 from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.record.batches import p99_interval_ns
 from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import (
     band_cell,
@@ -182,7 +183,8 @@ def _measured_row(
 ) -> tuple[Cell, ...]:
     file, latency = point.source, side.latency_ns if side else None
     kind = f"{file}: {point.latency_source or 'unknown'} latency of {name}s"
-    interval = f"{kind}, order statistics"
+    interval = f"{kind}, over batches of time"
+    low, high = p99_interval_ns(point, side)
     doubts = doubt_codes(point, name) + ([point.reason or ""] if point.status != "ok" else [])
     return (
         name_cell(point_name(run, point.id, runs), file),
@@ -197,8 +199,8 @@ def _measured_row(
         number_cell(latency.mean if latency else None, format_duration_ns, f"{kind}, mean"),
         number_cell(latency.p50 if latency else None, format_duration_ns, f"{kind}, nearest rank"),
         number_cell(latency.p99 if latency else None, format_duration_ns, f"{kind}, nearest rank"),
-        number_cell(latency.p99_low if latency else None, format_duration_ns, interval),
-        number_cell(latency.p99_high if latency else None, format_duration_ns, interval),
+        number_cell(low, format_duration_ns, interval),
+        number_cell(high, format_duration_ns, interval),
         number_cell(point.runtime_s, format_duration_s, f"{file}: runtime"),
         name_cell(", ".join(doubts)),
     )

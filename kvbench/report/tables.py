@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvbench.border.escaping import escaped
+from kvbench.record.batches import p99_interval_ns
 from kvbench.record.results import Caveat, LatencyNs, PointResult, RunResult, Use
-from kvbench.record.stats import FIO_LAST_BIN_NS
+from kvbench.record.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
 from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
 
 _MARKDOWN = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")
@@ -118,7 +119,7 @@ def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, side in point.sides():
         latency = side.latency_ns or LatencyNs()
-        interval = _interval(latency.p99_low, latency.p99_high)
+        interval = _interval(latency, p99_interval_ns(point, side), len(point.rounds))
         numbers = (format_rate(side.iops), format_mib_per_s(side.bytes_per_s), _ms(latency.p50), _ms(latency.p99))
         rows.append((*head, name, *numbers, interval, ", ".join(doubt_codes(point, name))))
     return rows
@@ -131,9 +132,11 @@ def _ms(latency_ns: int | None) -> str:
     return f"≥{format_ms(latency_ns)}" if latency_ns >= FIO_LAST_BIN_NS else format_ms(latency_ns)
 
 
-def _interval(low: int | None, high: int | None) -> str:
+def _interval(latency: LatencyNs, bounds: tuple[int | None, int | None], rounds: int) -> str:
+    low, high = bounds
     if low is None and high is None:
-        return "-"
+        # Without batches of time nothing says how far the next minute's p99 would be from this one's.
+        return "-" if latency.p99 is None else "one section" if rounds < FEWEST_BATCHES else "too few batches"
     return f"{'?' if low is None else format_ms(low)} to {'?' if high is None else format_ms(high)}"
 
 

@@ -1,12 +1,14 @@
-"""For each point: prepare, run, judge, save. What finished is on disk before the next point starts."""
+"""For each point: prepare, run, judge, save. Every round is on disk before the next one starts."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -15,10 +17,11 @@ from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host.interruption import interruptible
 from kvbench.record import events, results
+from kvbench.record.batches import SEPARATE_S, spans_of
 from kvbench.record.point import Point, lane_name
 from kvbench.record.quarters import with_quarters
 from kvbench.record.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
-from kvbench.record.rounds import Decided, next_round_s, pool
+from kvbench.record.rounds import next_round_s, pool
 from kvbench.run.before_read import run_before_read
 from kvbench.run.measurement import Measurement, TierPlan, writes_of
 from kvbench.run.plan import job_comments
@@ -31,6 +34,10 @@ from kvbench.tiers.target import Tier
 
 POINTS_FOLDER = "points"
 ROUNDS_NAME = "rounds.json"
+
+_MORE_ROUNDS = "more rounds were to come; continue with --resume"
+
+Decided = Callable[[Observation, RunResult], bool | None]
 
 
 class Progress(Protocol):
@@ -78,7 +85,8 @@ def run(
 
     Raises TierError before anything is measured when a tier cannot be used, and Interrupted on SIGINT, SIGTERM or
     SIGHUP after the point at hand is stopped and saved. A point that fails is saved with its reason; the run goes on.
-    ``programs`` holds the driver of every point by name. ``decided`` may end a point early (see StopRule).
+    ``programs`` holds the driver of every point by name. ``decided``, given a point and the run so far, may end the
+    point early (see StopRule).
     ``allow_destroy`` names the block devices that may be written; ``yes`` allows an S3 endpoint that may cost money,
     ``allow_shared`` directories that others may rename in.
     """
@@ -122,6 +130,9 @@ class _Session:
         self.watch: Watch | None = None
         self.progress, self.decided = progress, decided
         self.result = result
+        # What this session measured, by point, and the points that are still visited in turn.
+        self.rounds: dict[str, list[Observation]] = {}
+        self.partly: set[str] = set()
         self.presences: dict[tuple[str, str], others.Presence] = {}
 
     def _other_runs(self, lane: tuple[str, str]) -> int:
@@ -172,9 +183,13 @@ class _Session:
                 site = self._lay_out(plan, tiers[plan.name], stack)
                 if site is not None:
                     sites[_lane(plan)] = site
-            for repeat, point in self.visits([plan for plan in plans if _lane(plan) in sites]):
-                self.progress.measuring(self._number(point), len(self.measurement.points), point)
-                self._measure_point(point, repeat, sites[_lane(point)])
+            for repeat, points in self._in_turn([plan for plan in plans if _lane(plan) in sites]):
+                self._measure_points(points, repeat, sites)
+
+    def _in_turn(self, plans: Sequence[TierPlan]) -> Iterator[tuple[int, list[Point]]]:
+        """The points that are left, repeat by repeat; those of one repeat are visited in turn."""
+        for repeat, visits in groupby(self.visits(plans), key=lambda visit: visit[0]):
+            yield repeat, [point for _, point in visits]
 
     def _lay_out(self, plan: TierPlan, tier: Tier, stack: ExitStack) -> Site | None:
         """The tier's site with its data in place, or None after its points were skipped with the reason."""
@@ -193,21 +208,62 @@ class _Session:
             return None
         return site
 
-    def _measure_point(self, point: Point, repeat: int, site: Site) -> None:
-        earlier = self._earlier_rounds(point) if repeat > 1 else []
-        rounds: list[Observation] = []
+    def _measure_points(self, waiting: Sequence[Point], repeat: int, sites: Mapping[tuple[str, str], Site]) -> None:
+        """One round of each point in turn until every one is done, so that the rounds of a point are far apart.
+
+        Each round is on disk before the next one starts.
+        """
+        while waiting:
+            unfinished = []
+            for point in waiting:
+                if self._visit(point, repeat, sites[_lane(point)]):
+                    unfinished.append(point)
+            waiting = unfinished
+
+    def _visit(self, point: Point, repeat: int, site: Site) -> bool:
+        """Measure the next round of a point; whether it needs another one."""
+        known = self._known_rounds(point)
+        runtime_s = self._next_round_s(known, repeat, site)
+        if runtime_s is not None:
+            self.progress.measuring(self._number(point), len(self.measurement.points), point)
+            known = [*known, self._timed_round(point, repeat, site, known, runtime_s)]
+        more = self._next_round_s(known, repeat, site) is not None
+        self.rounds[point.id] = known
+        self._keep(point, known, unfinished=_MORE_ROUNDS if more else None)
+        return more
+
+    def _next_round_s(self, known: Sequence[Observation], repeat: int, site: Site) -> int | None:
+        decided = None if self.decided is None else self._decided
+        return next_round_s(site.settings.stop_rule, [item for item in known if _repeat_of(item) == repeat], decided)
+
+    def _timed_round(
+        self, point: Point, repeat: int, site: Site, known: Sequence[Observation], runtime_s: int
+    ) -> Observation:
+        """One round with the time at which it began; what an interrupted one had measured is saved."""
+        folder, began_s = self._round_folder(point, site, len(known) + 1), time.time()
         before = self._other_runs(_lane(point))
         try:
-            while (runtime_s := next_round_s(site.settings.stop_rule, rounds, self.decided)) is not None:
-                folder = self._round_folder(point, site, len(earlier) + len(rounds) + 1)
-                rounds.append(_of_repeat(self._round(point, site, folder, runtime_s), repeat))
+            item = self._round(point, site, folder, runtime_s)
         except RoundInterrupted as error:
-            rounds.append(_beside(_of_repeat(error.partial, repeat), before))
-            self._keep(point, [*earlier, *rounds], interrupted=True)
+            partial = error.partial
+            reason = partial.point.reason or "stopped before its time"
+            self._keep(
+                point, [*known, _beside(_begun(partial, repeat, began_s), before)], unfinished=reason, stopped=True
+            )
             raise
-        if rounds:
-            rounds[-1] = _beside(rounds[-1], before or self._other_runs(_lane(point)))
-        self._keep(point, [*earlier, *rounds])
+        return _beside(_begun(item, repeat, began_s), before or self._other_runs(_lane(point)))
+
+    def _decided(self, pooled: Observation) -> bool | None:
+        assert self.decided is not None
+        return self.decided(pooled, self._so_far())
+
+    def _so_far(self) -> RunResult:
+        """The run as if the points that are still visited in turn were done."""
+        points = [
+            replace(point, status="ok", reason=None) if point.id in self.partly else point
+            for point in self.result.points
+        ]
+        return replace(self.result, points=tuple(points))
 
     def _round(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One round, after the user's --before-read when it reads; a command that fails fails the round."""
@@ -251,15 +307,22 @@ class _Session:
             with dying(point.tier):
                 site.space.require_same()
                 with watch.beside(folder):
-                    return self.drivers[point.driver].measure(point, site, folder, runtime_s)
+                    item = self.drivers[point.driver].measure(point, site, folder, runtime_s)
+            # Before the events are marked: that leaves out the latencies of most seconds.
+            return _with_spans(item, series)
         except MeasurementError as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
         finally:
             self.watch = None
             events.mark(series, watch.events())
 
-    def _keep(self, point: Point, rounds: Sequence[Observation], *, interrupted: bool = False) -> None:
-        """Pool, judge and save the rounds of a point."""
+    def _keep(
+        self, point: Point, rounds: Sequence[Observation], *, unfinished: str | None = None, stopped: bool = False
+    ) -> None:
+        """Pool, judge and save the rounds of a point; ``unfinished`` says why there should be more of them.
+
+        Of a round that was ``stopped`` the numbers are shown, and a resumed run measures it anew.
+        """
         pooled = pool(rounds)
         folder = f"{POINTS_FOLDER}/{point.id}"
         in_rounds = (self.run_dir / folder / "round-1").is_dir()
@@ -269,8 +332,10 @@ class _Session:
             before_read=tuple(hook for item in rounds for hook in item.point.before_read),
             conditions=self._limited(pooled.point),
         )
-        if interrupted:
-            kept = replace(kept, status="interrupted", reason=rounds[-1].point.reason or "stopped before its time")
+        self.partly.discard(point.id)
+        if unfinished is not None:
+            self.partly.add(point.id)
+            kept = replace(kept, status="interrupted", reason=unfinished)
         if pooled.histograms:
             kept = replace(kept, histogram=f"{folder}/histogram.json")
             results.save_histograms(self.run_dir, f"{folder}/histogram.json", pooled.histograms)
@@ -278,12 +343,14 @@ class _Session:
             kept = replace(kept, series=f"{folder}/{SERIES_NAME}")
             series = results.load_series(self.run_dir, kept)
             kept = replace(kept, events=events.events_of(series), rounds=with_quarters(kept.rounds, series))
-        if self.measurement.repeats > 1 and not interrupted:
-            results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
+        saved = results.inside(self.run_dir, f"{folder}/{ROUNDS_NAME}")
+        if not stopped and (unfinished or self.measurement.repeats > 1 or saved.exists()):
+            results.save_observations(saved, rounds)
         kept = judge(kept)
         self.result = self.result.with_point(kept)
         results.save(self.result, self.run_dir)
-        self.progress.measured(kept)
+        if unfinished is None or stopped:
+            self.progress.measured(kept)
 
     def _limited(self, point: PointResult) -> Conditions:
         """The point's conditions with what its tier's link allows, as the tier's facts name it."""
@@ -296,9 +363,15 @@ class _Session:
             point.conditions, limit_bytes_per_s=rate, limit_source=source, limit_asked=facts.get("limit_asked") is True
         )
 
-    def _earlier_rounds(self, point: Point) -> list[Observation]:
-        path = results.inside(self.run_dir, f"{POINTS_FOLDER}/{point.id}/{ROUNDS_NAME}")
-        return results.load_observations(path) if path.exists() else []
+    def _known_rounds(self, point: Point) -> list[Observation]:
+        """The rounds of a point so far, those of the run that is resumed included; a failed point starts anew."""
+        if point.id in self.rounds:
+            return self.rounds[point.id]
+        saved = results.inside(self.run_dir, f"{POINTS_FOLDER}/{point.id}/{ROUNDS_NAME}")
+        kept = self.result.point(point.id)
+        if kept is None or kept.status in ("failed", "skipped") or not saved.exists():
+            return []
+        return results.load_observations(saved)
 
     def _join_series(self, point: Point, rounds: int) -> bool:
         """One series over all rounds, its seconds counted on; False when there is none."""
@@ -348,8 +421,21 @@ def _kind(point: Point) -> tuple[int, str, int]:
     return point.io_bytes, point.mix, point.numjobs
 
 
-def _of_repeat(item: Observation, repeat: int) -> Observation:
-    return replace(item, point=replace(item.point, rounds=(Round(repeat, item.point.runtime_s or 0.0),)))
+def _begun(item: Observation, repeat: int, began_s: float) -> Observation:
+    """The round as the summary of itself, which the pooled point keeps of it."""
+    own = Round(repeat, item.point.runtime_s or 0.0, began_s=began_s)
+    return replace(item, point=replace(item.point, rounds=(own,)))
+
+
+def _with_spans(item: Observation, series: Path) -> Observation:
+    """A round that is long enough for several batches of time with its seconds."""
+    if (item.point.runtime_s or 0.0) <= SEPARATE_S:
+        return item
+    return replace(item, spans=spans_of(events.complete(results.read_series(series))))
+
+
+def _repeat_of(item: Observation) -> int:
+    return item.point.rounds[0].repeat if item.point.rounds else 1
 
 
 def _beside(item: Observation, other_runs: int) -> Observation:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kvbench.decide.judged import LoadedRun
 from kvbench.record import results
+from kvbench.record.batches import p99_interval_ns
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import PointResult
 from kvbench.report.cells import panel, point_name
@@ -105,7 +106,7 @@ def _row(
     values = [ns for ns, _ in histogram.bins]
     counts, _ = np.histogram(values, bins=list(edges), weights=[count for _, count in histogram.bins])
     side = point.read if direction == "read" else point.write
-    recorded = side.latency_ns if side else None
+    low, high = p99_interval_ns(point, side)
     jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"
     return LatencyRow(
         label=f"{panel(point, direction)}, {jobs}",
@@ -113,8 +114,8 @@ def _row(
         counts=tuple(int(count) for count in counts),
         p50_ns=histogram.percentile(50),
         p99_ns=histogram.percentile(99),
-        p99_low_ns=recorded.p99_low if recorded else None,
-        p99_high_ns=recorded.p99_high if recorded else None,
+        p99_low_ns=low,
+        p99_high_ns=high,
         source=f"point {point_name(run, point.id, runs)}: {histogram.samples:,} {direction}s in {point.histogram}",
     )
 
