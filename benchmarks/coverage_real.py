@@ -29,7 +29,7 @@ from kvbench.record.point import Point, point_id
 from kvbench.record.results import Observation, Round
 from kvbench.record.rounds import next_round_s, pool
 from kvbench.record.stats import percentile_interval_ns, t_quantile
-from kvbench.run.measurement import LONGEST_RUNTIME_S, plan_tier
+from kvbench.run.measurement import LONGEST_RUNTIME_S, Method, plan_tier
 from kvbench.tiers import target
 from kvbench.units import parse_size
 
@@ -147,19 +147,8 @@ def _chosen() -> argparse.Namespace:
 def _measured(chosen: argparse.Namespace) -> list[Measured]:
     io_bytes = parse_size(chosen.block)
     tier = target.inspect("real", str(chosen.directory), ())
-    settings = plan_tier(
-        tier,
-        str(chosen.directory),
-        [chosen.jobs],
-        [io_bytes],
-        dataset_bytes=parse_size(chosen.dataset),
-        runtime_s=None,
-        precision=0.10,
-        rwmixread=75,
-        access="random",
-        published=False,
-        driver="fio",
-    ).settings
+    method = Method((chosen.jobs,), (io_bytes,), dataset_bytes=parse_size(chosen.dataset))
+    settings = plan_tier(tier, str(chosen.directory), "fio", method).settings
     point = Point(point_id("real", io_bytes, "read", chosen.jobs), "real", "fio", io_bytes, "read", chosen.jobs)
     driver = FioProgram.find().driver(lambda text: None)
     with tempfile.TemporaryDirectory() as folder, tier.workspace(Path(folder)) as space:

@@ -29,7 +29,7 @@ from kvbench.record.comparison import Difference, compare_points
 from kvbench.record.point import Point, point_id
 from kvbench.record.results import Mix, RunResult
 from kvbench.run import runner
-from kvbench.run.measurement import Measurement, TierPlan, plan_tier
+from kvbench.run.measurement import Measurement, Method, TierPlan, plan_tier
 from kvbench.tiers.target import inspect
 from kvbench.units import format_bytes, parse_size
 
@@ -75,11 +75,9 @@ def plan(directory: Path, lanes: Mapping[str, Lane], jobs: int, dataset: int, se
     """Every lane as a tier of its own on the same directory, visited in turns."""
     tiers, points = [], []
     for name, (driver, layout, version, _) in lanes.items():
-        planned = plan_tier(
-            inspect(name, str(directory)), str(directory), [jobs], SIZES, dataset_bytes=dataset, runtime_s=seconds,
-            precision=0.1, rwmixread=75, access="random", published=False, engine_version=version,
-            driver="replay" if driver == "engine" else driver, layout=layout,
-        )  # fmt: skip
+        method = Method((jobs,), SIZES, layout=layout, dataset_bytes=dataset, runtime_s=seconds, engine_version=version)
+        made_by = "replay" if driver == "engine" else driver
+        planned = plan_tier(inspect(name, str(directory)), str(directory), made_by, method)
         tiers.append(TierPlan(name, planned.target, planned.settings, driver=driver))
         points += [
             Point(point_id(name, size, mix, jobs, driver), name, driver, size, mix, jobs)

@@ -12,6 +12,7 @@ import typer
 from kvbench import __version__
 from kvbench.border.escaping import escaped, sentence
 from kvbench.commands import COMMANDS
+from kvbench.commands.groups import flattened
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, KvbenchError
 
 _SYSTEM_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN})
@@ -29,6 +30,42 @@ _EPILOG = (
 
 def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The typer application with the named commands (all of them by default)."""
+    app = _empty_app()
+    for name in names:
+        module_name, _, function = COMMANDS[name].place.partition(":")
+        found = getattr(import_module(f"kvbench.commands.{module_name}"), function)
+        epilog = f"Example: {COMMANDS[name].example}"
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name, help=COMMANDS[name].help, epilog=epilog)
+        else:
+            app.command(name, help=COMMANDS[name].help, epilog=epilog)(flattened(found))
+    return app
+
+
+def _overview() -> typer.Typer:
+    """An application that knows what its commands are called and for, and loads none of them."""
+    app = _empty_app()
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.help)(_unloaded)
+    return app
+
+
+def _unloaded() -> None:
+    pass
+
+
+def _app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The application with the command that the arguments name, the overview where they name none.
+
+    Loading one command instead of all keeps ``kvbench blocksize`` as quick as a program with nothing else in it. No
+    option before the command takes a value, so only ``--`` can stand before its name.
+    """
+    if arguments and arguments[0] in COMMANDS:
+        return build_app(arguments[:1])
+    return build_app() if arguments and arguments[0] == "--" else _overview()
+
+
+def _empty_app() -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -38,14 +75,6 @@ def build_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         epilog=_EPILOG,
     )
     app.callback()(_root)
-    for name in names:
-        module_name, _, function = COMMANDS[name].partition(":")
-        module = import_module(f"kvbench.commands.{module_name}")
-        command = getattr(module, function)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, help=module.HELP)
-        else:
-            app.command(name, help=module.HELP)(command)
     return app
 
 
@@ -64,16 +93,16 @@ def _root(
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code of one kvbench call; errors are printed on stderr, never raised."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # Loading one command instead of all keeps `kvbench blocksize` as quick as a program with nothing else in it.
-    named = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
     try:
-        code = build_app(named)(args=arguments, prog_name="kvbench", standalone_mode=False)
+        code = _app_for(arguments)(args=arguments, prog_name="kvbench", standalone_mode=False)
     except KvbenchError as error:
         _say(f"kvbench: {error}")
         return error.exit_code
     except typer.TyperException as error:
         # typer has printed the whole help already when the command line was empty; the message is then empty too.
         if message := error.format_message():
+            # pydantic, with which typer checks values, says first what kind of exception it was.
+            message = message.replace(": Value error, ", ": ", 1)
             stop = "" if message.endswith((".", "?", "!")) else "."
             _say(f"kvbench: {message}{stop} See 'kvbench {_command_of(error)}--help'.")
         return error.exit_code

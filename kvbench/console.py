@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from kvbench.border.escaping import escaped, sentence
+from kvbench.border.json_text import json_text
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 def print_json(data: object) -> None:
     """Write one JSON object to stdout; NaN and infinity are a bug of ours and raise."""
-    from kvbench.record.results import json_text
-
     sys.stdout.write(json_text(data, indent=2))
 
 

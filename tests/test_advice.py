@@ -9,7 +9,7 @@ import pytest
 
 from kvbench.decide.advice import in_plain_words, settings_of, which_tier
 from kvbench.decide.crossover import Crossover, Goal, Request, decide
-from kvbench.decide.whatif import parse_what_ifs
+from kvbench.decide.whatif import parse_what_if
 from kvbench.errors import UsageError
 from tests.factories import curve, measured, use
 
@@ -128,17 +128,16 @@ def test_several_restores_at_once_are_named() -> None:
 
 
 def test_what_if_changes_one_thing() -> None:
-    (parallel,) = parse_what_ifs(["parallel=32"])
+    parallel = parse_what_if("parallel=32")
     assert parallel.change(use()) == replace(use(), parallelism_per_request=32)
-    (blocks,) = parse_what_ifs(["block-tokens=64"])
+    blocks = parse_what_if("block-tokens=64")
     changed = blocks.change(use())
     assert (changed.block_tokens, changed.io_bytes) == (64, 4 * use().io_bytes)
-    (ranks,) = parse_what_ifs(["tp=2"])
+    ranks = parse_what_if("tp=2")
     assert ranks.change(use()).tp == 2
-    assert parse_what_ifs(None) == ()
 
 
 @pytest.mark.parametrize("text", ["parallel", "parallel=", "parallel=0", "parallel=-1", "speed=3", "tp=1.5", "=2"])
 def test_a_what_if_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--what-if"):
-        parse_what_ifs([text])
+        parse_what_if(text)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kvbench.commands.options import parse_limits, parse_rate
+from kvbench.commands.options import AskedLimit, limits_by_tier, parse_limit, parse_rate
 from kvbench.errors import UsageError
 from kvbench.run.before_read import parse_command, run_before_read, without_secrets
 from kvbench.tiers import mounts
@@ -173,10 +173,12 @@ def test_rates(text: str, rate: int | None) -> None:
 
 
 def test_limits_by_tier() -> None:
-    assert parse_limits(["1GB/s", "b=2GB/s"], ["a", "b"]) == {"a": 10**9, "b": 2 * 10**9}
-    assert parse_limits(None, ["a"]) == {}
+    asked = [parse_limit("1GB/s"), parse_limit("b=2GB/s")]
+    assert asked == [AskedLimit(None, 10**9), AskedLimit("b", 2 * 10**9)]
+    assert limits_by_tier(asked, ["a", "b"]) == {"a": 10**9, "b": 2 * 10**9}
+    assert limits_by_tier(None, ["a"]) == {}
     with pytest.raises(UsageError, match="no tier is called 'c'; they are a, b"):
-        parse_limits(["c=1GB/s"], ["a", "b"])
+        limits_by_tier([parse_limit("c=1GB/s")], ["a", "b"])
 
 
 def test_the_command_is_split_and_never_given_to_a_shell(tmp_path: Path) -> None:

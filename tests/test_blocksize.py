@@ -179,7 +179,7 @@ def test_an_unknown_architecture_lists_the_known_ones(kvbench: Run, tmp_path: Pa
         (("--connector", "floppy"), "unknown connector 'floppy'; known: logical"),
         (("--connector", "floppy", "--json"), "unknown connector 'floppy'; known: logical"),
         (("--engine-version", "0.23"), "'0.23' is not a vLLM release known here; known: 0.24.0, 0.25.0, 0.25.1"),
-        (("--gpu-arch", "sm70"), "--gpu-arch 'sm70': choose from sm90, sm100"),
+        (("--gpu-arch", "sm70"), "Invalid value for '--gpu-arch': 'sm70' is not one of 'sm90', 'sm100'. See"),
         (("--connector", "vllm-disk", "--engine-version", "0.24"), "vLLM 0.24.0 has no disk backend"),
         (("--frobnicate",), "No such option"),
     ],

@@ -36,9 +36,21 @@ def test_quick_commands_import_nothing_heavy(arguments: tuple[str, ...]) -> None
     assert not imported_by(*arguments) & set(HEAVY)
 
 
+MODULES = {f"kvbench.commands.{command.place.partition(':')[0]}" for command in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("first", [(), ("--",)], ids=["plain", "after-dashes"])
+def test_the_command_that_is_named_runs(kvbench: Kvbench, first: tuple[str, ...]) -> None:
+    assert "shipped profiles" in kvbench(*first, "models").out
+
+
 def test_only_the_command_that_runs_is_loaded() -> None:
-    loaded = {name for name in imported_by("blocksize", "qwen3-8b") if name.startswith("kvbench.commands.")}
-    assert loaded == {"kvbench.commands.blocksize"}
+    assert MODULES & imported_by("blocksize", "qwen3-8b") == {"kvbench.commands.blocksize"}
+
+
+def test_the_overview_loads_no_command() -> None:
+    assert not MODULES & imported_by("--help")
+    assert not MODULES & imported_by("blocksiz")
 
 
 def test_version(kvbench: Kvbench) -> None:
@@ -57,6 +69,7 @@ def test_every_command_has_help(kvbench: Kvbench, name: str) -> None:
     outcome = kvbench(name, "--help")
     assert outcome.code == 0
     assert f"Usage: kvbench {name}" in outcome.out
+    assert "".join(f"Example: {COMMANDS[name].example}".split()) in "".join(outcome.out.split())
 
 
 def test_an_unknown_command_gets_a_hint(kvbench: Kvbench) -> None:
@@ -91,7 +104,7 @@ def raising(error: BaseException) -> Callable[..., None]:
 def test_errors_are_one_sentence_and_a_code(
     kvbench: Kvbench, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("kvbench.decide.decision.parse_tails_ms", raising(error))
+    monkeypatch.setattr("kvbench.report.decisions.published_table", raising(error))
     outcome = kvbench("crossover", "--p99-ms", "5")
     assert outcome.code == code
     assert outcome.err.startswith(said)
@@ -102,7 +115,7 @@ def test_errors_are_one_sentence_and_a_code(
 def test_a_crash_is_70_with_the_traceback_and_a_request(
     kvbench: Kvbench, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("kvbench.decide.decision.parse_tails_ms", raising(error))
+    monkeypatch.setattr("kvbench.report.decisions.published_table", raising(error))
     outcome = kvbench("crossover", "--p99-ms", "5")
     assert outcome.code == 70
     assert "Traceback" in outcome.err

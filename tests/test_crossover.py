@@ -629,7 +629,11 @@ def test_a_straight_line_is_offered_with_its_error(kvbench: Run, tmp_path: Path)
     assert line["largest_residual_s"] >= line["linear_residual_s"] == pytest.approx(0.076, abs=0.001)
     assert [item["prompt_tokens"] for item in line["residuals"]] == [2048, 8192, 16384, 32768, 49152]
     refused = kvbench(*arguments, "cubic")
-    assert (refused.code, refused.err) == (2, "kvbench: --prefill-curve 'cubic': choose quadratic or linear.\n")
+    assert refused.code == 2
+    assert refused.err == (
+        "kvbench: Invalid value for '--prefill-curve': 'cubic' is not one of 'quadratic', 'linear'. "
+        "See 'kvbench crossover --help'.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -740,7 +744,8 @@ ERRORS: list[tuple[list[str], str]] = [
      "samples."),
     (["no", "--ttft-csv", "CSV"], "no does not exist; name a run directory that 'kvbench fio' or 'kvbench import' "
      "wrote."),
-    (["RUN", "--ttft-csv", "CSV", "--mix", "x"], "--mix 'x': choose auto, mixed or read."),
+    (["RUN", "--ttft-csv", "CSV", "--mix", "x"], "Invalid value for '--mix': 'x' is not one of 'auto', 'mixed', "
+     "'read'. See 'kvbench crossover --help'."),
     (["RUN", "--ttft-csv", "CSV", "--model", "x"], "no measured model matches; the runs hold openai/gpt-oss-120b "
      "(TP 2, logical)."),
     (["RUN", "--ttft-csv", "CSV", "--tp", "1"], "no measured model matches; the runs hold openai/gpt-oss-120b "

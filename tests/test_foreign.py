@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kvbench.cli import main
-from kvbench.commands.planning import commands_of
+from kvbench.commands.planning import HookOptions
 from kvbench.errors import KvbenchError, ResultFileError, UsageError
 from kvbench.record.point import is_point_id, point_id
 from kvbench.record.results import inside
@@ -128,8 +128,9 @@ def test_an_interrupted_run_says_which_options_to_repeat(
 
 
 def test_the_words_of_options() -> None:
-    assert commands_of(None, None, None) == {}
-    assert commands_of("a 'b c'", None, "d") == {"--before-read": ("a", "b c"), "--watch": ("d",)}
+    assert HookOptions().commands == {}
+    hooks = HookOptions(before_read=("a", "b c"), watch=("d",))
+    assert hooks.commands == {"--before-read": ("a", "b c"), "--watch": ("d",)}
 
 
 # --- fields of measurement.json ---------------------------------------------------------------------------------------

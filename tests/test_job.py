@@ -21,7 +21,7 @@ from kvbench.drivers.fio.job import (
 from kvbench.drivers.settings import Access, JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.record.results import Mix
-from kvbench.run.measurement import plan_tier
+from kvbench.run.measurement import Method, plan_tier
 from kvbench.run.plan import points_for
 from kvbench.tiers.directory import DirectoryTier
 from tests.conftest import Outcome, require_fio
@@ -250,7 +250,10 @@ def test_jobs_command_refuses_a_small_data_set(kvbench: Run, tier: Path) -> None
     [
         (["--mix", "foo"], "kvbench: --mix 'foo': choose from mixed, read, write."),
         (["--numjobs", "0"], "kvbench: --numjobs '0': write whole numbers from 1, separated by commas, like 1,16."),
-        (["--access", "x"], "kvbench: --access 'x': choose random or sequential."),
+        (["--access", "x"], "kvbench: Invalid value for '--access': 'x' is not one of 'random', 'sequential'."),
+        (["--fio-layout", "x"], "kvbench: Invalid value for '--fio-layout': 'x' is not one of 'large-files', "),
+        (["--gpu-arch", "x"], "kvbench: Invalid value for '--gpu-arch': 'x' is not one of 'sm90', 'sm100'."),
+        (["--engine-version", "x"], "kvbench: --engine-version 'x' is not a vLLM release known here; known: 0.24.0"),
         (["--connector", "x"], "kvbench: unknown connector 'x'; known: logical"),
         (["--dataset", "4G"], "kvbench: '4G' is ambiguous; write 4GiB (powers of 1024) or 4GB (1000)."),
         (["--tp", "3"], "kvbench: "),
@@ -338,18 +341,8 @@ def test_fio_accepts_every_job_file(
 @pytest.mark.fio
 def test_fio_accepts_many_jobs_beside_one(tmp_path: Path) -> None:
     require_fio()
-    plan = plan_tier(
-        DirectoryTier("t", tmp_path, None, 64 << 30),
-        "t",
-        [1, 512],
-        [MIB],
-        dataset_bytes=None,
-        runtime_s=1,
-        precision=0.1,
-        rwmixread=75,
-        access="random",
-        published=False,
-    )
+    tier = DirectoryTier("t", tmp_path, None, 64 << 30)
+    plan = plan_tier(tier, "t", "fio", Method((1, 512), (MIB,), runtime_s=1))
     assert plan.settings.files == MAX_SHARED_FILES
     points = points_for([use(io_bytes=MIB)], [("t", "fio")], ["read"], [1, 512])
     assert parse_only(render_points(points, Path("/t"), plan.settings), tmp_path).returncode == 0

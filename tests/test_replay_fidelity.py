@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kvbench.commands.planning import Request, replays_by_default
+from kvbench.commands.options import NamedTier
+from kvbench.commands.planning import DriverOptions, MethodOptions, ModelOptions, Request, replays_by_default
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
 from kvbench.record.fidelity import fidelity, fidelity_json
@@ -166,12 +167,12 @@ def test_jobs_prints_the_layout_that_was_asked_for(kvbench: Kvbench, tier: Path)
         ("nfs4", {}, True),
         ("ext4", {}, False),
         ("tmpfs", {}, False),
-        ("ceph", {"connector": "logical"}, False),
-        ("ceph", {"connector": "lmcache-disk"}, False),
-        ("ceph", {"published": True}, False),
-        ("ceph", {"driver": "fio"}, False),
-        ("ceph", {"fio_layout": "file-per-block"}, False),
-        ("ceph", {"access": "sequential"}, False),
+        ("ceph", {"models": ModelOptions(connector="logical")}, False),
+        ("ceph", {"models": ModelOptions(connector="lmcache-disk")}, False),
+        ("ceph", {"method": MethodOptions(published=True)}, False),
+        ("ceph", {"drivers": DriverOptions(driver="fio")}, False),
+        ("ceph", {"method": MethodOptions(layout="file-per-block")}, False),
+        ("ceph", {"method": MethodOptions(access="sequential")}, False),
     ],
 )
 def test_replay_is_the_default_where_a_server_answers_every_open(
@@ -179,9 +180,4 @@ def test_replay_is_the_default_where_a_server_answers_every_open(
 ) -> None:
     source = "/dev/vda" if filesystem == "ext4" else "server:/path"
     tier = DirectoryTier("t", Path("/t"), Mount("/t", filesystem, source, "rw", "0:39"), 1 << 40)
-    values: dict[str, Any] = {
-        "tiers": ["t"], "models": None, "tp": 1, "kv_dtype": "auto", "block_tokens": 16, "connector": None,
-        "mix": "read", "rwmixread": 75, "numjobs": None, "runtime": "1",
-        "dataset": None, "access": "random", "published": False,
-    }  # fmt: skip
-    assert replays_by_default(tier, Request(**(values | changes))) is replays
+    assert replays_by_default(tier, Request([NamedTier("t", "/t")], **changes)) is replays

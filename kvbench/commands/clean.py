@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
+from kvbench import console
+from kvbench.commands.groups import parsed
 from kvbench.commands.options import JsonOption
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
-
-HELP = "Remove what a dead kvbench left on a tier, and nothing else. An engine's own blocks are never touched."
+from kvbench.tiers.upkeep import clean as clean_tier
+from kvbench.tiers.upkeep import parse_age
 
 
 def clean(
+    *,
     tier: Annotated[
         list[str], typer.Option("--tier", metavar="T", help="A directory or s3://bucket/prefix; repeatable.")
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List it and remove nothing.")] = False,
     older_than: Annotated[
-        str | None,
-        typer.Option(
+        int | None,
+        parsed(
+            parse_age,
             "--older-than",
             metavar="AGE",
             help="Also what another host or container left, when it is older, like 12h or 7d: whether that run still "
@@ -35,14 +40,7 @@ def clean(
     json: JsonOption = False,
 ) -> int:
     """Look at each tier, remove, and say what stays and why; exit code 3 when something stays that should have gone."""
-    from dataclasses import asdict
-
-    from kvbench import console
-    from kvbench.tiers.upkeep import clean as clean_tier
-    from kvbench.tiers.upkeep import parse_age
-
-    age_s = None if older_than is None else parse_age(older_than)
-    found = [clean_tier(target, dry_run=dry_run, older_than_s=age_s, any_owner=any_owner) for target in tier]
+    found = [clean_tier(target, dry_run=dry_run, older_than_s=older_than, any_owner=any_owner) for target in tier]
     code = EXIT_MEASUREMENT if any(item.stuck for item in found) and not dry_run else EXIT_OK
     if json:
         console.print_json({"dry_run": dry_run, "tiers": [asdict(item) for item in found]})

@@ -2,60 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from kvbench import console
+from kvbench.commands.groups import parsed
 from kvbench.commands.options import JsonOption
-from kvbench.commands.prefill_options import (
-    AllowQueuedOption,
-    AnySpeedOption,
-    BudgetOption,
-    ConcurrentOption,
-    CurveOption,
-    GpuCopyOption,
-    Prefill,
-    ReadsOption,
-    SkipOption,
-    TargetOption,
-    TtftCsvOption,
-    TtftFromOption,
-    TtftModelOption,
-    TtftOptions,
-    goal_of,
-    gpu_copy_of,
-    prefill_of,
-    say_notes,
-)
+from kvbench.commands.prefill_options import DecisionOptions, Prefill, TtftOptions
+from kvbench.decide import decision
+from kvbench.decide.decision import Decisions, WhatIf
+from kvbench.decide.whatif import parse_what_if
+from kvbench.errors import UsageError
+from kvbench.record import results
+from kvbench.report import decisions as tables
+from kvbench.report.ours import MARKDOWN_HEADING, require_ours
+from kvbench.report.tables import markdown as as_markdown
+from kvbench.run import rundir
 
-if TYPE_CHECKING:
-    from kvbench.decide.decision import Decisions
-
-HELP = "Say from which context length on restoring beats recomputing, per tier and model."
+# The tails of the published figure, in seconds.
+_PUBLISHED_TAILS_S = (0.005, 0.05, 0.5)
 
 
 def crossover(
+    *,
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN_DIR]...", help="Measured runs. [default: the newest below reports/]"),
+        typer.Argument(metavar="[RUN_DIR]...", help="Measured runs.", show_default="the newest below reports/"),
     ] = None,
-    ttft_csv: TtftCsvOption = None,
-    ttft_from: TtftFromOption = None,
-    ttft_model: TtftModelOption = None,
-    allow_queued: AllowQueuedOption = False,
-    any_speed: AnySpeedOption = False,
-    skip_bad_rows: SkipOption = False,
-    model: Annotated[str | None, typer.Option("--model", help="Answer for this model of the run only.")] = None,
+    ttft: TtftOptions,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="Answer for this model of the run only.")
+    ] = None,
     tp: Annotated[int | None, typer.Option("--tp", min=1, help="Answer for this TP of the run only.")] = None,
-    connector: Annotated[str | None, typer.Option("--connector", help="Answer for this connector only.")] = None,
-    mix: ReadsOption = "auto",
-    prefill_curve: CurveOption = "quadratic",
-    gpu_copy: GpuCopyOption = None,
+    connector: Annotated[
+        str | None, typer.Option("--connector", metavar="C", help="Answer for this connector only.")
+    ] = None,
+    wants: DecisionOptions,
     what_if: Annotated[
-        list[str] | None,
-        typer.Option(
+        list[WhatIf] | None,
+        parsed(
+            parse_what_if,
             "--what-if",
             metavar="NAME=N",
             help="Also decide another deployment on the same measurements: block-tokens=64, tp=2 or parallel=32; "
@@ -63,40 +53,26 @@ def crossover(
         ),
     ] = None,
     p99_ms: Annotated[
-        str | None,
-        typer.Option("--p99-ms", help="Print the published figure for these block tails instead, like 5,50."),
+        tuple[float, ...] | None,
+        parsed(
+            decision.parse_tails_ms,
+            "--p99-ms",
+            metavar="MS,...",
+            help="Print the published figure for these block tails instead, like 5,50.",
+        ),
     ] = None,
-    target_context: TargetOption = "32k",
-    ttft_budget: BudgetOption = None,
-    concurrent_restores: ConcurrentOption = "1",
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Also write the tables to this Markdown file.")
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the tables to this Markdown file.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Load, fit, decide, print."""
-    from kvbench import console
-    from kvbench.commands.options import parse_counts
-    from kvbench.decide import decision
-    from kvbench.decide.whatif import parse_what_ifs
-    from kvbench.errors import UsageError
-    from kvbench.record import results
-    from kvbench.report import decisions as tables
-    from kvbench.report.ours import MARKDOWN_HEADING, require_ours
-    from kvbench.report.tables import markdown as as_markdown
-    from kvbench.run import rundir
-
-    prefill = prefill_of(
-        TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve, any_speed)
-    )
-    found = list(runs or [])
-    if not found and p99_ms is None and (newest := rundir.newest()) is not None:
-        console.note(f"run: {newest}")
-        found = [newest]
-    if p99_ms is not None and found:
+    prefill = ttft.prefill()
+    if p99_ms is not None and runs:
         raise UsageError("--p99-ms prints the published figure for given tails; leave out RUN_DIR, or --p99-ms.")
+    found = _runs(runs) if p99_ms is None else []
     if not found:
-        _published("5,50,500" if p99_ms is None else p99_ms, prefill, as_json=json)
+        _published(p99_ms or _PUBLISHED_TAILS_S, prefill, as_json=json)
         return
     if prefill is None:
         raise UsageError(
@@ -104,19 +80,28 @@ def crossover(
             "figure)."
         )
     wanted = decision.Wanted(
-        model, tp, connector, decision.parse_mix(mix), parse_counts(concurrent_restores, "--concurrent-restores"),
-        goal_of(target_context, ttft_budget), gpu_copy_of(gpu_copy), parse_what_ifs(what_if),
-    )  # fmt: skip
+        model, tp, connector, wants.mix, wants.concurrent_restores, wants.goal, wants.gpu_copy, tuple(what_if or ())
+    )
     decided = decision.decide_runs([results.open_run(path) for path in found], prefill.curve, wanted)
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
-    shown = tables.all_tables(decided)
     if markdown is not None:
         require_ours(markdown, f"# {MARKDOWN_HEADING}")
-        results.write_atomically(markdown, as_markdown(shown, MARKDOWN_HEADING))
+        results.write_atomically(markdown, as_markdown(tables.all_tables(decided), MARKDOWN_HEADING))
     if json:
         console.print_json(_with_samples(decision.to_json(decided), prefill))
         return
     _print(decided)
+
+
+def _runs(named: Sequence[Path] | None) -> Sequence[Path]:
+    """The runs that were named, or else the newest, which is said; none where there is none."""
+    if named:
+        return named
+    newest = rundir.newest()
+    if newest is None:
+        return ()
+    console.note(f"run: {newest}")
+    return (newest,)
 
 
 def _with_samples(printed: dict[str, Any], prefill: Prefill | None) -> dict[str, Any]:
@@ -128,28 +113,21 @@ def _with_samples(printed: dict[str, Any], prefill: Prefill | None) -> dict[str,
 
 
 def _print(decided: Decisions) -> None:
-    from kvbench import console
-    from kvbench.report import decisions as tables
-
     for table in tables.all_tables(decided):
         console.print_table(table.title, table.columns, table.rows, right=table.right)
     for line in tables.footnotes(decided):
         console.print_line(line)
 
 
-def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
-    from kvbench import console
-    from kvbench.decide import decision
-    from kvbench.report import decisions as tables
-
-    tails = decision.parse_tails_ms(p99_ms)
+def _published(tails_s: Sequence[float], prefill: Prefill | None, *, as_json: bool) -> None:
     curve = prefill.curve if prefill else None
-    say_notes(prefill)
+    if prefill is not None:
+        prefill.say_notes()
     if curve is not None and (doubt := decision.doubted_speed(curve, ())) is not None:
         console.note(f"TTFT: {doubt}")
     if as_json:
-        console.print_json(_with_samples(decision.published_json(tails, curve), prefill))
+        console.print_json(_with_samples(decision.published_json(tails_s, curve), prefill))
         return
-    table = tables.published_table(tails, curve)
+    table = tables.published_table(tails_s, curve)
     console.print_table(table.title, table.columns, table.rows, right=table.right)
     console.print_line(tables.PUBLISHED_NOTE)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvbench import console
 from kvbench.commands.options import JsonOption
-
-HELP = "Compare two measured runs: ratios with intervals, and whether they can be told apart."
+from kvbench.errors import UsageError
+from kvbench.host.environment import differences
+from kvbench.record import comparison, results
+from kvbench.report.differences import difference_table
 
 
 def diff(
+    *,
     run_a: Annotated[Path, typer.Argument(metavar="RUN_A", help="The run to compare with.")],
     run_b: Annotated[Path, typer.Argument(metavar="RUN_B", help="The run that is compared.")],
     allow_different: Annotated[
@@ -21,14 +26,6 @@ def diff(
     json: JsonOption = False,
 ) -> None:
     """Load, compare, print."""
-    from dataclasses import asdict
-
-    from kvbench import console
-    from kvbench.errors import UsageError
-    from kvbench.host.environment import differences
-    from kvbench.record import comparison, results
-    from kvbench.report.differences import difference_table
-
     one, other = results.load(run_a), results.load(run_b)
     changed = differences(one.environment, other.environment)
     if changed and not allow_different:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
 
-import typer
-
-from kvbench.commands.options import JsonOption, parse_tier
+from kvbench import console
+from kvbench.commands.options import JsonOption, TiersOption
 from kvbench.errors import EXIT_OK, EXIT_USAGE
-
-if TYPE_CHECKING:
-    from kvbench.run.doctor import Finding
-
-HELP = "Say what works here: this host, and what each tier is and can do. Exit 2 when something must be mended first."
+from kvbench.run.doctor import Finding, examine_host, examine_tier, is_sound
 
 
-def doctor(
-    tier: Annotated[
-        list[str] | None,
-        typer.Option("--tier", metavar="[NAME=]T", help="A directory, block device, s3://bucket/prefix; repeatable."),
-    ] = None,
-    json: JsonOption = False,
-) -> int:
+def doctor(*, tier: TiersOption = None, json: JsonOption = False) -> int:
     """Examine the host, then each tier, and print the findings."""
-    from dataclasses import asdict
-
-    from kvbench import console
-    from kvbench.run.doctor import examine_host, examine_tier, is_sound
-
     host = examine_host()
-    tiers = [examine_tier(name, target) for name, target in map(parse_tier, tier or [])]
+    tiers = [examine_tier(name, target) for name, target in tier or ()]
     if json:
         data = {"host": [asdict(finding) for finding in host], "tiers": [asdict(item) for item in tiers]}
         console.print_json(data)
@@ -42,8 +26,6 @@ def doctor(
 
 
 def _show(title: str, findings: list[Finding]) -> None:
-    from kvbench import console
-
     rows = [(item.check, item.status, item.observed) for item in findings]
     console.print_table(title, ("check", "", "found"), rows)
     for item in findings:

@@ -2,225 +2,114 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from kvbench.commands.options import (
-    AccessOption,
-    BeforeReadOption,
-    BlockTokensOption,
-    ConnectorOption,
-    DatasetOption,
-    DriverOption,
-    EngineVersionOption,
-    FioLayoutOption,
-    GpuArchOption,
-    JsonOption,
-    KvDtypeOption,
-    LimitOption,
-    MixOption,
-    ModelOption,
-    NumjobsOption,
-    PrecisionOption,
-    PublishedOption,
-    ReadCounterOption,
-    ReadShareOption,
-    RuntimeOption,
-    TpOption,
-    WatchOption,
-    parse_labels,
+from kvbench import console
+from kvbench.commands.options import JsonOption, LabelOption, LimitOption, RunDirOption, StrictOption, TiersOption
+from kvbench.commands.planning import (
+    ConsentOptions,
+    DriverOptions,
+    HookOptions,
+    MethodOptions,
+    ModelOptions,
+    Request,
+    measurement_for,
 )
-from kvbench.commands.prefill_options import (
-    AllowQueuedOption,
-    AnySpeedOption,
-    GpuCopyOption,
-    TtftFromOption,
-    TtftOptions,
-    gpu_copy_of,
-    prefill_of,
-    say_notes,
-)
-from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK
-
-if TYPE_CHECKING:
-    from kvbench.prefill.curve import PrefillCurve
-    from kvbench.record.results import RunResult
-    from kvbench.run.measurement import Measurement
-    from kvbench.run.runner import Decided
-
-HELP = "Measure each tier with fio at exactly the models' I/O sizes, and judge every point."
+from kvbench.commands.prefill_options import Prefill, TargetOptions, TtftOptions
+from kvbench.decide import decision
+from kvbench.decide.crossover import Goal
+from kvbench.drivers.registry import find_programs
+from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, UsageError
+from kvbench.prefill.curve import PrefillCurve
+from kvbench.record import results
+from kvbench.record.fidelity import fidelity, fidelity_json
+from kvbench.record.results import RunResult
+from kvbench.report import tables
+from kvbench.report.events import events_table
+from kvbench.report.fidelity import fidelity_table
+from kvbench.report.summary import write_summary
+from kvbench.run import rundir, runner
+from kvbench.run.measurement import Measurement, TierPlan
+from kvbench.tiers.bucket import SCHEME
+from kvbench.tiers.directory import DirectoryTier
+from kvbench.tiers.target import inspect, needs_yes, shared_by
+from kvbench.tiers.unmounted import unmounted
+from kvbench.units import format_bytes
 
 
 def fio(
-    tier: Annotated[
-        list[str] | None,
-        typer.Option("--tier", metavar="[NAME=]T", help="A directory on the tier, or a block device; repeatable."),
-    ] = None,
-    model: ModelOption = None,
-    tp: TpOption = 1,
-    kv_dtype: KvDtypeOption = "auto",
-    block_tokens: BlockTokensOption = 16,
-    connector: ConnectorOption = None,
-    engine_version: EngineVersionOption = None,
-    gpu_arch: GpuArchOption = "sm90",
-    mix: MixOption = "mixed,read,write",
-    rwmixread: ReadShareOption = 75,
-    numjobs: NumjobsOption = None,
-    runtime: RuntimeOption = "auto",
-    dataset: DatasetOption = None,
-    access: AccessOption = "random",
-    published: PublishedOption = False,
-    driver: DriverOption = None,
-    fio_layout: FioLayoutOption = "large-files",
-    fidelity: Annotated[
-        bool,
-        typer.Option(
-            "--fidelity",
-            help="Measure every point of a directory with fio and with replay in turns, and say how far they are "
-            "apart. At least two visits each.",
-        ),
-    ] = False,
-    precision: PrecisionOption = "10%",
-    repeat: Annotated[
-        int, typer.Option("--repeat", min=1, help="Visit every point so often, in shuffled order; all visits pool.")
-    ] = 1,
-    ttft_csv: Annotated[
-        Path | None,
-        typer.Option("--ttft-csv", help="With --runtime auto: stop a point as soon as its verdict cannot flip."),
-    ] = None,
-    ttft_from: TtftFromOption = None,
-    allow_queued: AllowQueuedOption = False,
-    any_speed: AnySpeedOption = False,
-    target_context: Annotated[str, typer.Option("--target-context", help="Context length of that verdict.")] = "32k",
-    gpu_copy: GpuCopyOption = None,
+    *,
+    tier: TiersOption = None,
+    models: ModelOptions,
+    method: MethodOptions,
+    drivers: DriverOptions,
+    ttft: TtftOptions,
+    target: TargetOptions,
     limit: LimitOption = None,
-    before_read: BeforeReadOption = None,
-    read_counter: ReadCounterOption = None,
-    watch: WatchOption = None,
-    allow_destroy: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-destroy",
-            metavar="DEV",
-            help="Write to this block device, given by its resolved path, and lose what is on it; repeatable. "
-            "Without it a device is only read, with --mix read.",
-        ),
-    ] = None,
-    allow_shared: Annotated[
-        bool,
-        typer.Option(
-            "--allow-shared",
-            help="Also measure a directory that others may rename in, such as a volume of mode 0777. kvbench works "
-            "through an open descriptor; a point fails when its directory is renamed or replaced.",
-        ),
-    ] = False,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="K=V", help="Kept in the result; repeatable.")
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 when any point carries a warning.")] = False,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Also measure an S3 endpoint that is not loopback or private; it may cost money."),
-    ] = False,
+    hooks: HookOptions,
+    consent: ConsentOptions,
+    label: LabelOption = None,
+    strict: StrictOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured and write nothing.")] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in -o (or the newest one); repeat its commands.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Run directory. [default: reports/<UTC time>-<tier>]")
-    ] = None,
+    output: RunDirOption = None,
     json: JsonOption = False,
 ) -> int:
     """Load, derive, plan, run, judge, write."""
-    from kvbench import console
-    from kvbench.commands.planning import Request, commands_of, measurement_for
-    from kvbench.drivers.registry import find_programs
-    from kvbench.errors import UsageError
-    from kvbench.report.summary import write_summary
-    from kvbench.run import rundir, runner
-    from kvbench.units import parse_tokens
-
-    wanted = None
-    if tier:
-        request = Request(
-            tiers=tier,
-            models=model,
-            tp=tp,
-            kv_dtype=kv_dtype,
-            block_tokens=block_tokens,
-            connector=connector,
-            engine_version=engine_version,
-            gpu_arch=gpu_arch,
-            mix=mix,
-            rwmixread=rwmixread,
-            numjobs=numjobs,
-            runtime=runtime,
-            precision=precision,
-            repeats=repeat,
-            dataset=dataset,
-            access=access,
-            published=published,
-            limits=limit,
-            before_read=before_read,
-            read_counter=read_counter,
-            watch=watch,
-            driver=driver,
-            fio_layout=fio_layout,
-            fidelity=fidelity,
-            allow_destroy=allow_destroy or (),
-            yes=yes or dry_run,
-            allow_shared=allow_shared or dry_run,
-        )
-        wanted = measurement_for(request)
-    elif dry_run or not resume:
+    if not tier and (dry_run or not resume):
         raise UsageError("say which tier to measure: --tier DIR.")
+    granted = replace(consent, yes=True, allow_shared=True) if dry_run else consent
+    wanted = measurement_for(Request(tier, models, method, drivers, hooks, limit, granted)) if tier else None
     if wanted is not None:
         _say_unmounted(wanted)
-    if dry_run and wanted is not None:
-        _describe(wanted, as_json=json)
-        return 0
-    if wanted is not None and driver is None and not fidelity:
-        _say_replayed(wanted)
-    prefill = prefill_of(TtftOptions(ttft_csv, ttft_from, allow_queued=allow_queued, any_speed=any_speed))
-    say_notes(prefill)
-    goal = parse_tokens(target_context)
-    if prefill is not None and wanted is not None:
-        _say_of_prefill(prefill.curve, wanted)
+        if dry_run:
+            _describe(wanted, as_json=json)
+            return EXIT_OK
+        if drivers.driver is None and not drivers.fidelity:
+            _say_replayed(wanted)
+    prefill = ttft.prefill()
+    if prefill is not None:
+        prefill.say_notes()
+        if wanted is not None:
+            _say_of_prefill(prefill.curve, wanted)
     with rundir.open_run(
-        output,
-        wanted,
-        resume=resume,
-        find=find_programs,
-        labels=parse_labels(label),
-        commands=commands_of(before_read, read_counter, watch),
+        output, wanted, resume=resume, find=find_programs, labels=dict(label or ()), commands=hooks.commands
     ) as opened:
         if opened.unlocked is not None:
             console.note(opened.unlocked)
         if wanted is None:
             _say_unmounted(opened.measurement)
-        if prefill is not None and wanted is None:
-            _say_of_prefill(prefill.curve, opened.measurement)
-        decided = None if prefill is None else _decided(opened.path, prefill.curve, goal, gpu_copy_of(gpu_copy))
-        try:
-            with console.progress() as progress:
-                result = runner.run(
-                    opened.measurement,
-                    opened.result,
-                    opened.path,
-                    opened.programs,
-                    progress,
-                    decided,
-                    allow_destroy=allow_destroy or (),
-                    yes=yes,
-                    allow_shared=allow_shared,
-                )
-        finally:
-            write_summary(opened.path)
-            console.note(f"run directory: {opened.path}")
+            if prefill is not None:
+                _say_of_prefill(prefill.curve, opened.measurement)
+        result = _measure(opened, _decided(opened.path, prefill, target), consent)
     show_run(result, opened.path, as_json=json)
     return exit_code(result, strict=strict)
+
+
+def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: ConsentOptions) -> RunResult:
+    """The run as measured, with its summary beside it whatever happened."""
+    try:
+        with console.progress() as progress:
+            return runner.run(
+                opened.measurement,
+                opened.result,
+                opened.path,
+                opened.programs,
+                progress,
+                decided,
+                allow_destroy=consent.devices,
+                yes=consent.yes,
+                allow_shared=consent.allow_shared,
+            )
+    finally:
+        write_summary(opened.path)
+        console.note(f"run directory: {opened.path}")
 
 
 _DOES_IN_MEMORY = "take {} of"
@@ -228,8 +117,6 @@ _DOES = {None: "write {} below", "read": "read {} of", "write": "OVERWRITE {} of
 
 
 def _say_replayed(wanted: Measurement) -> None:
-    from kvbench import console
-
     replayed = [plan.name for plan in wanted.tiers if plan.driver == "replay"]
     if replayed:
         console.note(
@@ -239,11 +126,6 @@ def _say_replayed(wanted: Measurement) -> None:
 
 
 def _say_unmounted(wanted: Measurement) -> None:
-    from kvbench import console
-    from kvbench.tiers.directory import DirectoryTier
-    from kvbench.tiers.target import inspect
-    from kvbench.tiers.unmounted import unmounted
-
     for name, target in dict.fromkeys((plan.name, plan.target) for plan in wanted.tiers):
         tier = inspect(name, target)
         said = unmounted(tier.path) if isinstance(tier, DirectoryTier) else None
@@ -253,33 +135,22 @@ def _say_unmounted(wanted: Measurement) -> None:
 
 def _say_of_prefill(curve: PrefillCurve, measurement: Measurement) -> None:
     """What the verdict will not believe about the TTFT, before anything is measured; InputFileError where none can."""
-    from kvbench import console
-    from kvbench.decide import decision
-
     models = {use.model for use in measurement.uses}
     told = (decision.unnamed_model(curve, models), decision.doubted_speed(curve, measurement.uses))
     for text in filter(None, told):
         console.note(f"TTFT: {text}")
 
 
-def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_bytes_per_s: int | None) -> Decided:
-    """Whether a verdict still can flip, asked at every look."""
-    from kvbench.decide.crossover import Goal
-    from kvbench.decide.decision import Wanted, verdict_is_settled
-
-    wanted = Wanted(None, None, None, "auto", (1,), Goal(target_tokens), gpu_copy_bytes_per_s)
-    return lambda item, run: verdict_is_settled(item, run_dir, run, curve, wanted)
+def _decided(run_dir: Path, prefill: Prefill | None, target: TargetOptions) -> runner.Decided | None:
+    """Whether a verdict still can flip, asked at every look; None where nothing decides."""
+    if prefill is None:
+        return None
+    wanted = decision.Wanted(None, None, None, "auto", (1,), Goal(target.target_context), target.gpu_copy)
+    return lambda item, run: decision.verdict_is_settled(item, run_dir, run, prefill.curve, wanted)
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
-    from kvbench import console
-    from kvbench.record import results
-    from kvbench.record.fidelity import fidelity, fidelity_json
-    from kvbench.report import tables
-    from kvbench.report.events import events_table
-    from kvbench.report.fidelity import fidelity_table
-
     if as_json:
         compared = fidelity(result)
         extra = {"fidelity": fidelity_json(compared)} if compared else {}
@@ -300,31 +171,13 @@ def exit_code(result: RunResult, *, strict: bool) -> int:
 
 
 def _describe(wanted: Measurement, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from kvbench import console
-    from kvbench.tiers.bucket import SCHEME
-    from kvbench.tiers.target import inspect, needs_yes, shared_by
-    from kvbench.units import format_bytes
-
-    buckets = [plan for plan in wanted.tiers if plan.target.startswith(SCHEME)]
-    guarded = [plan.name for plan in buckets if needs_yes(inspect(plan.name, plan.target))]
-    shared = {
-        plan.name: why for plan in wanted.tiers if (why := shared_by(inspect(plan.name, plan.target))) is not None
-    }
+    found = {plan.name: inspect(plan.name, plan.target) for plan in wanted.tiers}
+    guarded = [plan.name for plan in wanted.tiers if plan.target.startswith(SCHEME) and needs_yes(found[plan.name])]
+    shared = {name: why for name, tier in found.items() if (why := shared_by(tier)) is not None}
     if as_json:
         console.print_json({**asdict(wanted), "needs_yes": guarded, "needs_allow_shared": list(shared)})
         return
-    seconds = 0
-    for plan in wanted.tiers:
-        lane = plan.name, plan.driver
-        count = sum(1 for point in wanted.points if (point.tier, point.driver) == lane)
-        seconds += count * plan.settings.runtime_s * wanted.repeats
-        does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[plan.settings.device]
-        console.print_line(
-            f"{plan.name}: would {does.format(format_bytes(plan.settings.dataset_bytes))} {plan.target} "
-            f"and measure {count} points of {plan.settings.runtime_s} s"
-        )
+    seconds = sum(_describe_tier(wanted, plan) for plan in wanted.tiers)
     console.print_table(
         None,
         ("point", "tier", "I/O", "mix", "jobs"),
@@ -341,3 +194,15 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
     for name, why in shared.items():
         console.print_line(f"{name} needs --allow-shared: others could rename what kvbench makes there ({why})")
     console.print_line(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")
+
+
+def _describe_tier(wanted: Measurement, plan: TierPlan) -> int:
+    """Print what would be done to a tier; the seconds that its points take."""
+    settings = plan.settings
+    count = sum(1 for point in wanted.points if (point.tier, point.driver) == (plan.name, plan.driver))
+    does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[settings.device]
+    console.print_line(
+        f"{plan.name}: would {does.format(format_bytes(settings.dataset_bytes))} {plan.target} "
+        f"and measure {count} points of {settings.runtime_s} s"
+    )
+    return count * settings.runtime_s * wanted.repeats

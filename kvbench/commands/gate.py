@@ -4,70 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from kvbench import console
 from kvbench.commands.options import JsonOption
-from kvbench.commands.prefill_options import (
-    AllowQueuedOption,
-    AnySpeedOption,
-    BudgetOption,
-    ConcurrentOption,
-    CurveOption,
-    GpuCopyOption,
-    ReadsOption,
-    SkipOption,
-    TargetOption,
-    TtftCsvOption,
-    TtftFromOption,
-    TtftModelOption,
-    TtftOptions,
-    wanted_of,
-)
-from kvbench.commands.report import ModelsOption, RunsArgument
-
-if TYPE_CHECKING:
-    from kvbench.decide.judged import LoadedRun, Wanted
-
-HELP = "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say."
+from kvbench.commands.prefill_options import DecisionOptions, ModelsOption, RunsArgument, TtftOptions, wanted_of
+from kvbench.decide.decision import same_model, unnamed_model
+from kvbench.decide.judged import LoadedRun, Wanted, load_runs
+from kvbench.errors import InputFileError
+from kvbench.record.results import write_atomically
+from kvbench.report import gate as gates
+from kvbench.report.build import build
+from kvbench.report.junit import junit as as_junit
+from kvbench.report.ours import JUNIT_MARK, require_ours
 
 
 def gate(
+    *,
     runs: RunsArgument,
-    ttft_csv: TtftCsvOption = None,
-    ttft_from: TtftFromOption = None,
-    ttft_model: TtftModelOption = None,
-    allow_queued: AllowQueuedOption = False,
-    any_speed: AnySpeedOption = False,
-    skip_bad_rows: SkipOption = False,
+    ttft: TtftOptions,
     model: ModelsOption = None,
-    target_context: TargetOption = "32k",
-    ttft_budget: BudgetOption = None,
-    concurrent_restores: ConcurrentOption = "1",
-    mix: ReadsOption = "auto",
-    prefill_curve: CurveOption = "quadratic",
-    gpu_copy: GpuCopyOption = None,
+    decision: DecisionOptions,
     strict: Annotated[
         bool, typer.Option("--strict", help="A verdict that rests on a point with any warning counts as cannot say.")
     ] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", help="Also write JUnit XML to this file.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML to this file.")
+    ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Also append the summary in Markdown to this file.")
+        Path | None,
+        typer.Option("--markdown", metavar="FILE", help="Also append the summary in Markdown to this file."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
     """Load, judge, write for the CI system, print one line, end with the verdict's code."""
-    from kvbench import console
-    from kvbench.decide.judged import load_runs
-    from kvbench.record.results import write_atomically
-    from kvbench.report import gate as gates
-    from kvbench.report.build import build
-    from kvbench.report.junit import junit as as_junit
-    from kvbench.report.ours import JUNIT_MARK, require_ours
-
-    ttft = TtftOptions(ttft_csv, ttft_from, ttft_model, allow_queued, skip_bad_rows, prefill_curve, any_speed)
-    wanted = wanted_of(ttft, model, target_context, ttft_budget, concurrent_restores, mix, gpu_copy)
+    wanted = wanted_of(ttft, decision, model)
     loaded = load_runs(runs)
     _require_one_model(loaded, wanted)
     built = build(loaded, wanted)
@@ -86,9 +59,6 @@ def gate(
 
 def _require_one_model(runs: Sequence[LoadedRun], wanted: Wanted) -> None:
     """InputFileError where TTFT of an unknown model would decide for several models: at most one of them is right."""
-    from kvbench.decide.decision import same_model, unnamed_model
-    from kvbench.errors import InputFileError
-
     held = {use.model for run in runs for use in run.result.uses}
     asked = {name for name in held if not wanted.models or any(same_model(name, model) for model in wanted.models)}
     if wanted.curve is not None and unnamed_model(wanted.curve, asked):

@@ -7,79 +7,45 @@ from typing import Annotated
 
 import typer
 
-from kvbench.commands.options import (
-    AccessOption,
-    BlockTokensOption,
-    ConnectorOption,
-    DatasetOption,
-    EngineVersionOption,
-    FioLayoutOption,
-    GpuArchOption,
-    KvDtypeOption,
-    MixOption,
-    ModelOption,
-    NumjobsOption,
-    PublishedOption,
-    ReadShareOption,
-    RuntimeOption,
-    TpOption,
+from kvbench.commands.groups import parsed
+from kvbench.commands.options import NamedTier, parse_tier
+from kvbench.commands.planning import (
+    ConsentOptions,
+    DriverOptions,
+    MethodOptions,
+    ModelOptions,
+    Request,
+    measurement_for,
 )
-
-HELP = "Print the fio job file for a tier, without running it."
+from kvbench.drivers.fio.job import render_points
+from kvbench.errors import UsageError
+from kvbench.record.results import write_atomically
+from kvbench.run.plan import job_comments
 
 
 def jobs(
-    tier: Annotated[str, typer.Option("--tier", metavar="T", help="The directory that the job would measure.")],
-    model: ModelOption = None,
-    tp: TpOption = 1,
-    kv_dtype: KvDtypeOption = "auto",
-    block_tokens: BlockTokensOption = 16,
-    connector: ConnectorOption = None,
-    engine_version: EngineVersionOption = None,
-    gpu_arch: GpuArchOption = "sm90",
-    mix: MixOption = "mixed,read,write",
-    rwmixread: ReadShareOption = 75,
-    numjobs: NumjobsOption = None,
-    runtime: RuntimeOption = "auto",
-    dataset: DatasetOption = None,
-    access: AccessOption = "random",
-    published: PublishedOption = False,
-    fio_layout: FioLayoutOption = "large-files",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the file here instead.")] = None,
+    *,
+    tier: Annotated[
+        NamedTier,
+        parsed(parse_tier, "--tier", metavar="[NAME=]T", help="The directory or block device that the job measures."),
+    ],
+    models: ModelOptions,
+    method: MethodOptions,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the file here instead of to standard output.")
+    ] = None,
 ) -> None:
     """Load, derive, plan, render."""
-    from kvbench.commands.planning import Request, measurement_for
-    from kvbench.drivers.fio.job import render_points
-    from kvbench.errors import UsageError
-    from kvbench.record.results import write_atomically
-    from kvbench.run.plan import job_comments
-
-    request = Request(
-        tiers=[tier],
-        models=model,
-        tp=tp,
-        kv_dtype=kv_dtype,
-        block_tokens=block_tokens,
-        connector=connector,
-        engine_version=engine_version,
-        gpu_arch=gpu_arch,
-        mix=mix,
-        rwmixread=rwmixread,
-        numjobs=numjobs,
-        runtime=runtime,
-        dataset=dataset,
-        access=access,
-        published=published,
-        fio_layout=fio_layout,
-        driver=None if tier.startswith("s3://") or tier == "dram" else "fio",
-        # Nothing is requested or written here.
-        yes=True,
-        allow_shared=True,
-    )
-    measurement = measurement_for(request)
+    other = tier.target.startswith("s3://") or tier.target == "dram"
+    # Nothing is requested or written here.
+    consent = ConsentOptions(allow_shared=True, yes=True)
+    drivers = DriverOptions(driver=None if other else "fio")
+    measurement = measurement_for(Request([tier], models, method, drivers, consent=consent))
     plan = measurement.tiers[0]
     if plan.driver != "fio":
-        raise UsageError(f"{tier} is measured by {plan.driver}, so there is no fio job; see 'kvbench fio --dry-run'.")
+        raise UsageError(
+            f"{tier.target} is measured by {plan.driver}, so there is no fio job; see 'kvbench fio --dry-run'."
+        )
     text = job_comments(measurement.uses)
     text += render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
     if output is None:

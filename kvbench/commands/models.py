@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
-
-if TYPE_CHECKING:
-    from kvbench.layout.sized import SizedModel
-
-HELP = "List the models that kvbench knows without a download, with their KV bytes per token."
+from kvbench import console
+from kvbench.commands.options import JsonOption
+from kvbench.layout.models import profile_paths, size_model
+from kvbench.layout.sized import SizedModel
+from kvbench.layout.view import sizes_json
+from kvbench.units import format_count
 
 
-def models(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
-) -> None:
+def models(*, json: JsonOption = False) -> None:
     """One row per shipped profile: the name to use, the architecture, the bytes per token of one copy."""
-    from kvbench import console
-    from kvbench.layout.models import profile_paths, size_model
-    from kvbench.units import format_count
-
     sized = {path.stem: size_model(path.stem) for path in profile_paths()}
     if json:
         console.print_json({"models": [_json(short, one) for short, one in sized.items()]})
@@ -33,8 +25,6 @@ def models(
 
 
 def _json(short: str, sized: SizedModel) -> dict[str, object]:
-    from kvbench.layout.view import sizes_json
-
     keys = ("model", "source", "model_type", "layers", "kv_dtype", "bytes_per_token", "growing_bytes_per_token")
     known = sizes_json(sized, (), ())
     return {"name": short, **{key: known[key] for key in keys}}

@@ -3,139 +3,48 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, NamedTuple
 
 import typer
 
+from kvbench.commands.groups import parsed
+from kvbench.engines.vllm.blocks import GpuArch
+from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
 from kvbench.units import parse_size, split_list
 
-if TYPE_CHECKING:
-    from kvbench.record.results import Mix
 
-ModelOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="A shipped profile, a config.json or its folder, or a Hub id; repeatable. "
-        "[default: gpt-oss-120b, Qwen3-8B, Llama-3.1-70B]",
-    ),
-]
-TpOption = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel ranks of the server.")]
-KvDtypeOption = Annotated[str, typer.Option("--kv-dtype", help="KV cache dtype; auto follows the engine's rule.")]
-BlockTokensOption = Annotated[int, typer.Option("--block-tokens", min=1, help="Tokens of one logical KV block.")]
-ConnectorOption = Annotated[
-    str | None,
-    typer.Option("--connector", help="Whose I/O to make, like vllm-fs; 'logical' is the published method."),
-]
-EngineVersionOption = Annotated[
-    str | None,
-    typer.Option("--engine-version", metavar="V", help="vLLM release, like 0.24. [default: the newest known]"),
-]
-GpuArchOption = Annotated[
-    str, typer.Option("--gpu-arch", help="GPU that the engine chooses its kernels for: sm90 or sm100.")
-]
-MixOption = Annotated[str, typer.Option("--mix", help="What to measure: mixed, read, write, separated by commas.")]
-ReadShareOption = Annotated[
-    int, typer.Option("--rwmixread", min=1, max=99, help="Share of reads in the mix, in percent.")
-]
-NumjobsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--numjobs", help="Parallel jobs, separated by commas. [default: 1, 16 and what one request has in flight]"
-    ),
-]
-RuntimeOption = Annotated[
-    str,
-    typer.Option(
-        "--runtime",
-        help="Seconds for each point, or auto: 18 to 60 s, in turn with the others, until p99 is known to --precision.",
-    ),
-]
-PrecisionOption = Annotated[
-    str, typer.Option("--precision", help="With --runtime auto: half-width of the p99 interval to reach, like 10%.")
-]
-DatasetOption = Annotated[
-    str | None,
-    typer.Option("--dataset", help="Data set of each tier, like 4GiB. [default: 4GiB or a quarter of the free space]"),
-]
-AccessOption = Annotated[
-    str, typer.Option("--access", help="Order of the pure reads and writes: random or sequential.")
-]
-PublishedOption = Annotated[
-    bool,
-    typer.Option(
-        "--published",
-        help="The study's own fio options and nothing else: sequential pure reads and writes, 225 MiB for each job.",
-    ),
-]
-DriverOption = Annotated[
-    str | None,
-    typer.Option(
-        "--driver",
-        help="What makes the I/O. replay does the calls of vLLM's file system tier on a directory, in the way of "
-        "--engine-version, and needs no fio. [default: fio; replay on network and FUSE mounts for vllm-fs; memory for "
-        "dram; s3 for buckets]",
-    ),
-]
-FioLayoutOption = Annotated[
-    str,
-    typer.Option(
-        "--fio-layout",
-        help="Files that fio measures: large-files, or file-per-block, which opens, reads once and closes a file for "
-        "every block, as the connector does.",
-    ),
-]
-LimitOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--limit",
-        metavar="[NAME=]RATE",
-        help="The most that the link or the provisioned volume allows, like 10GB/s or 25Gbit/s; faster is impossible. "
-        "Repeatable: one for all tiers, or one by name. [default: the fastest link found, where it can be known]",
-    ),
-]
-BeforeReadOption = Annotated[
-    str | None,
-    typer.Option(
-        "--before-read",
-        metavar="CMD",
-        help="A command to run before every round that reads, for example to drop a storage server's caches. It is "
-        "split into words and run without a shell; when it fails, the point fails.",
-    ),
-]
-ReadCounterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--read-counter",
-        metavar="CMD",
-        help="A command that prints how many bytes the storage has read so far, like the sum of Ceph's op_r_out_bytes. "
-        "Asked before and after every round that reads, where this host sees no device.",
-    ),
-]
-WatchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--watch",
-        metavar="CMD",
-        help="A command that prints the state of the storage, like 'ceph osd stat'. It is run about once a second "
-        "beside every round, without a shell; what changes is an event on the point's series.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+class NamedTier(NamedTuple):
+    """A tier as ``--tier [NAME=]T`` names it."""
+
+    name: str
+    target: str
 
 
-def parse_mixes(text: str) -> tuple[Mix, ...]:
-    """The mixes of ``--mix``, in the order given, each once."""
-    known = ("mixed", "read", "write")
-    wanted = tuple(dict.fromkeys(split_list(text)))
-    unknown = [mix for mix in wanted if mix not in known]
-    if unknown or not wanted:
-        raise UsageError(f"--mix {text!r}: choose from {', '.join(known)}.")
-    return cast("tuple[Mix, ...]", wanted)
+class AskedLimit(NamedTuple):
+    """``--limit [NAME=]RATE``: the most that a tier's link allows, that of every tier where ``tier`` is None."""
+
+    tier: str | None
+    bytes_per_s: int
+
+
+class Label(NamedTuple):
+    """``--label K=V``."""
+
+    key: str
+    value: str
+
+
+def list_of(parse: Callable[[str], int]) -> Callable[[str], tuple[int, ...]]:
+    """The parser of an option that takes several of what ``parse`` takes, separated by commas."""
+    return lambda text: tuple(parse(item) for item in split_list(text))
+
+
+def counts_of(option: str) -> Callable[[str], tuple[int, ...]]:
+    """The parser of an option that takes positive whole numbers, separated by commas; each counts once, in order."""
+    return lambda text: parse_counts(text, option)
 
 
 def parse_counts(text: str, option: str) -> tuple[int, ...]:
@@ -171,6 +80,11 @@ def parse_share(text: str, option: str) -> float:
     return share
 
 
+def parse_engine_version(text: str) -> str:
+    """The release that ``--engine-version`` means: its last patch, where it names none."""
+    return find_release(text).version
+
+
 def parse_rate(text: str, option: str = "--limit") -> int:
     """Bytes per second of a rate such as ``10GB/s``, ``800MiB/s`` or ``25Gbit/s`` (also ``25Gbps``)."""
     compact = text.replace(" ", "")
@@ -190,33 +104,84 @@ def _no_rate(text: str, option: str) -> int:
     raise UsageError(f"{option} {text!r} is not a rate; write it like 10GB/s, 800MiB/s or 25Gbit/s.")
 
 
-def parse_limits(items: list[str] | None, tiers: Sequence[str]) -> dict[str, int]:
-    """Bytes per second by tier of ``--limit [NAME=]RATE``; a rate without a name holds for every tier."""
-    limits: dict[str, int] = {}
-    for item in items or []:
-        name, separator, rate = item.rpartition("=")
-        if separator and name not in tiers:
-            raise UsageError(f"--limit {item!r}: no tier is called {name!r}; they are {', '.join(tiers)}.")
-        limits |= dict.fromkeys([name] if separator else tiers, parse_rate(rate))
-    return limits
+def parse_limit(text: str) -> AskedLimit:
+    """The rate of ``--limit [NAME=]RATE``, and the tier that it holds for."""
+    name, separator, rate = text.rpartition("=")
+    return AskedLimit(name if separator else None, parse_rate(rate))
 
 
-def parse_tier(text: str) -> tuple[str, str]:
+def limits_by_tier(limits: Sequence[AskedLimit] | None, tiers: Sequence[str]) -> dict[str, int]:
+    """Bytes per second by tier; a limit without a name holds for every tier, and a later one replaces an earlier."""
+    found: dict[str, int] = {}
+    for limit in limits or ():
+        if limit.tier is not None and limit.tier not in tiers:
+            raise UsageError(
+                f"--limit {limit.tier}=...: no tier is called {limit.tier!r}; they are {', '.join(tiers)}."
+            )
+        found |= dict.fromkeys(tiers if limit.tier is None else [limit.tier], limit.bytes_per_s)
+    return found
+
+
+def parse_tier(text: str) -> NamedTier:
     """Name and target of ``[NAME=]T``; the name defaults to the directory's own, or to bucket/prefix."""
     name, separator, target = text.partition("=")
     if separator and target and "/" not in name:
-        return name, target
+        return NamedTier(name, target)
     if text.startswith("s3://"):
-        return text.removeprefix("s3://").strip("/"), text
-    return Path(text).expanduser().resolve().name or "root", text
+        return NamedTier(text.removeprefix("s3://").strip("/"), text)
+    return NamedTier(Path(text).expanduser().resolve().name or "root", text)
 
 
-def parse_labels(items: list[str] | None) -> dict[str, str]:
-    """The ``--label key=value`` options as a mapping."""
-    labels = {}
-    for item in items or []:
-        key, separator, value = item.partition("=")
-        if not separator or not key:
-            raise UsageError(f"--label {item!r}: write key=value.")
-        labels[key] = value
-    return labels
+def parse_label(text: str) -> Label:
+    """Key and value of ``--label K=V``."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise UsageError(f"--label {text!r}: write key=value.")
+    return Label(key, value)
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+TiersOption = Annotated[
+    list[NamedTier] | None,
+    parsed(
+        parse_tier,
+        "--tier",
+        metavar="[NAME=]T",
+        help="A directory on the tier, a block device, s3://bucket/prefix, or dram; repeatable.",
+    ),
+]
+TpOption = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel ranks of the server.")]
+KvDtypeOption = Annotated[
+    str, typer.Option("--kv-dtype", help="KV cache dtype: bfloat16, fp8, ...; auto follows the engine's rule.")
+]
+BlockTokensOption = Annotated[int, typer.Option("--block-tokens", min=1, help="Tokens of one logical KV block.")]
+EngineVersionOption = Annotated[
+    str | None,
+    parsed(
+        parse_engine_version,
+        "--engine-version",
+        metavar="V",
+        help="vLLM release, like 0.24.",
+        show_default="the newest known",
+    ),
+]
+GpuArchOption = Annotated[GpuArch, typer.Option("--gpu-arch", help="GPU that the engine chooses its kernels for.")]
+LimitOption = Annotated[
+    list[AskedLimit] | None,
+    parsed(
+        parse_limit,
+        "--limit",
+        metavar="[NAME=]RATE",
+        help="The most that the link or the provisioned volume allows, like 10GB/s or 25Gbit/s; faster is impossible. "
+        "Repeatable: one for all tiers, or one by name.",
+        show_default="the fastest link found, where it can be known",
+    ),
+]
+LabelOption = Annotated[
+    list[Label] | None, parsed(parse_label, "--label", metavar="K=V", help="Kept in the result; repeatable.")
+]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Exit 3 when any point carries a warning.")]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Run directory.", show_default="reports/<UTC time>-<tier>"),
+]

@@ -2,184 +2,385 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, ClassVar, cast
 
+import typer
+
+from kvbench.commands.groups import parsed
 from kvbench.commands.options import (
-    parse_counts,
-    parse_limits,
-    parse_mixes,
+    AskedLimit,
+    BlockTokensOption,
+    EngineVersionOption,
+    GpuArchOption,
+    KvDtypeOption,
+    NamedTier,
+    TpOption,
+    counts_of,
+    limits_by_tier,
     parse_precision,
     parse_runtime,
-    parse_tier,
 )
-from kvbench.connectors import DEFAULT_CONNECTOR, logical, stored_layout, vllm_fs
-from kvbench.drivers.registry import require_known
+from kvbench.connectors import CONNECTORS, DEFAULT_CONNECTOR, logical, stored_layout, vllm_fs
+from kvbench.drivers.registry import PROGRAMS, require_known
 from kvbench.drivers.settings import Access, Layout
-from kvbench.engines.vllm.releases import find_release
+from kvbench.engines.vllm.releases import NEWEST
 from kvbench.errors import UsageError
 from kvbench.layout.models import DEFAULT_MODELS, size_model
 from kvbench.record.point import slug
-from kvbench.record.results import Use
+from kvbench.record.results import Mix, Use
 from kvbench.run.before_read import parse_command
-from kvbench.run.measurement import Measurement, TierPlan, plan_tier
+from kvbench.run.measurement import Measurement, Method, TierPlan, plan_tier
 from kvbench.run.plan import points_for, uses_of
 from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby, require_unshared
-from kvbench.units import parse_size
+from kvbench.units import parse_size, split_list
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the user asked to measure, as typed."""
-
-    tiers: Sequence[str]
-    models: Sequence[str] | None
-    tp: int
-    kv_dtype: str
-    block_tokens: int
-    connector: str | None
-    mix: str
-    rwmixread: int
-    numjobs: str | None
-    runtime: str
-    dataset: str | None
-    access: str
-    published: bool
-    precision: str = "10%"
-    repeats: int = 1
-    limits: list[str] | None = None
-    before_read: str | None = None
-    read_counter: str | None = None
-    watch: str | None = None
-    driver: str | None = None
-    fio_layout: str = "large-files"
-    fidelity: bool = False
-    engine_version: str | None = None
-    gpu_arch: str = "sm90"
-    allow_destroy: Sequence[str] = ()
-    yes: bool = False
-    allow_shared: bool = False
-
-    @property
-    def chosen_connector(self) -> str:
-        """The connector that was named, or else the default, which is the published one with ``--published``."""
-        return self.connector or (logical.NAME if self.published else DEFAULT_CONNECTOR)
-
-
+_MIXES: tuple[Mix, ...] = ("mixed", "read", "write")
 _PUBLISHED_JOBS = (1, 16)
-_COMMAND_OPTIONS = ("--before-read", "--read-counter", "--watch")
 
 # Two drivers are compared by visits that alternate; two of each are the fewest that have a spread.
 _FIDELITY_VISITS = 2
 _FIDELITY_DRIVERS = ("fio", "replay")
 
 
+def parse_mixes(text: str) -> tuple[Mix, ...]:
+    """The mixes of ``--mix``, in the order given, each once."""
+    wanted = tuple(dict.fromkeys(split_list(text)))
+    if not wanted or not set(wanted) <= set(_MIXES):
+        raise UsageError(f"--mix {text!r}: choose from {', '.join(_MIXES)}.")
+    return cast("tuple[Mix, ...]", wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Whose KV blocks: the models, how a server runs them, and the connector that stores them."""
+
+    panel: ClassVar[str] = "Models, engine and connector"
+
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="A shipped profile, a config.json or its folder, or a Hub id; repeatable.",
+            show_default="gpt-oss-120b, Qwen3-8B, Llama-3.1-70B",
+        ),
+    ] = None
+    tp: TpOption = 1
+    kv_dtype: KvDtypeOption = "auto"
+    block_tokens: BlockTokensOption = 16
+    connector: Annotated[
+        str | None,
+        typer.Option(
+            "--connector",
+            metavar="C",
+            help=f"Whose I/O to make: {', '.join(CONNECTORS)}; 'logical' is the published method.",
+        ),
+    ] = None
+    engine_version: EngineVersionOption = None
+    gpu_arch: GpuArchOption = "sm90"
+
+    def uses(self, default_connector: str) -> tuple[Use, ...]:
+        """The uses of the models (the study's three by default), in order, each once."""
+        sized = [
+            size_model(model, tp=self.tp, kv_dtype=self.kv_dtype, block_tokens=self.block_tokens)
+            for model in self.model or DEFAULT_MODELS
+        ]
+        connector = self.connector or default_connector
+        stored = [
+            stored_layout(one, connector, engine_version=self.engine_version, gpu_arch=self.gpu_arch) for one in sized
+        ]
+        return tuple(dict.fromkeys(use for one, what in zip(sized, stored, strict=True) for use in uses_of(one, what)))
+
+
+@dataclass(frozen=True, slots=True)
+class MethodOptions:
+    """What is measured on each tier, by default as published."""
+
+    panel: ClassVar[str] = "What is measured"
+
+    mix: Annotated[
+        tuple[Mix, ...],
+        parsed(parse_mixes, "--mix", metavar="MIX,...", help="What to measure: mixed (reads and writes), read, write."),
+    ] = _MIXES
+    rwmixread: Annotated[
+        int, typer.Option("--rwmixread", min=1, max=99, help="Share of reads in the mix, in percent.")
+    ] = 75
+    numjobs: Annotated[
+        tuple[int, ...] | None,
+        parsed(
+            counts_of("--numjobs"),
+            "--numjobs",
+            metavar="N,...",
+            help="Parallel jobs.",
+            show_default="1, 16 and what one request has in flight",
+        ),
+    ] = None
+    runtime_s: Annotated[
+        int | None,
+        parsed(
+            parse_runtime,
+            "--runtime",
+            metavar="SECONDS",
+            help="Seconds for each point, or auto: 18 to 60 s, in turn with the others, until p99 is known to "
+            "--precision.",
+            show_default="auto",
+        ),
+    ] = None
+    dataset_bytes: Annotated[
+        int | None,
+        parsed(
+            parse_size,
+            "--dataset",
+            metavar="SIZE",
+            help="Data set of each tier, like 4GiB.",
+            show_default="4GiB or a quarter of the free space",
+        ),
+    ] = None
+    access: Annotated[Access, typer.Option("--access", help="Order of the pure reads and writes.")] = "random"
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="The study's own fio options and nothing else: sequential pure reads and writes, 225 MiB for each "
+            "job.",
+        ),
+    ] = False
+    layout: Annotated[
+        Layout,
+        typer.Option(
+            "--fio-layout",
+            help="Files that fio measures: large-files, or file-per-block, which opens, reads once and closes a file "
+            "for every block, as the connector does.",
+        ),
+    ] = "large-files"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """What makes the I/O, and how often."""
+
+    panel: ClassVar[str] = "How it is measured"
+
+    driver: Annotated[
+        str | None,
+        parsed(
+            require_known,
+            "--driver",
+            metavar="|".join(PROGRAMS),
+            help="What makes the I/O. replay does the calls of vLLM's file system tier on a directory, in the way of "
+            "--engine-version, and needs no fio.",
+            show_default="fio; replay on network and FUSE mounts for vllm-fs; memory for dram; s3 for buckets",
+        ),
+    ] = None
+    fidelity: Annotated[
+        bool,
+        typer.Option(
+            "--fidelity",
+            help="Measure every point of a directory with fio and with replay in turns, and say how far they are "
+            "apart. At least two visits each.",
+        ),
+    ] = False
+    precision: Annotated[
+        float,
+        parsed(
+            parse_precision,
+            "--precision",
+            metavar="SHARE",
+            help="With --runtime auto: half-width of the p99 interval to reach, like 10%.",
+            show_default="10%",
+        ),
+    ] = 0.10
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, help="Visit every point so often, in shuffled order; all visits pool.")
+    ] = 1
+
+    @property
+    def repeats(self) -> int:
+        """How often every point is visited."""
+        return max(self.repeat, _FIDELITY_VISITS) if self.fidelity else self.repeat
+
+
+@dataclass(frozen=True, slots=True)
+class HookOptions:
+    """The user's own commands, in words."""
+
+    panel: ClassVar[str] = "Your own commands beside it"
+
+    before_read: Annotated[
+        tuple[str, ...] | None,
+        parsed(
+            partial(parse_command, option="--before-read"),
+            "--before-read",
+            metavar="CMD",
+            help="A command to run before every round that reads, for example to drop a storage server's caches. It is "
+            "split into words and run without a shell; when it fails, the point fails.",
+        ),
+    ] = None
+    read_counter: Annotated[
+        tuple[str, ...] | None,
+        parsed(
+            partial(parse_command, option="--read-counter"),
+            "--read-counter",
+            metavar="CMD",
+            help="A command that prints how many bytes the storage has read so far, like the sum of Ceph's "
+            "op_r_out_bytes. Asked before and after every round that reads, where this host sees no device.",
+        ),
+    ] = None
+    watch: Annotated[
+        tuple[str, ...] | None,
+        parsed(
+            partial(parse_command, option="--watch"),
+            "--watch",
+            metavar="CMD",
+            help="A command that prints the state of the storage, like 'ceph osd stat'. It is run about once a second "
+            "beside every round, without a shell; what changes is an event on the point's series.",
+        ),
+    ] = None
+
+    @property
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The words of the commands by option, without those that were not given."""
+        given = {"--before-read": self.before_read, "--read-counter": self.read_counter, "--watch": self.watch}
+        return {option: words for option, words in given.items() if words is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentOptions:
+    """What the user agrees to."""
+
+    panel: ClassVar[str] = "Consent"
+
+    allow_destroy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-destroy",
+            metavar="DEV",
+            help="Write to this block device, given by its resolved path, and lose what is on it; repeatable. "
+            "Without it a device is only read, with --mix read.",
+        ),
+    ] = None
+    allow_shared: Annotated[
+        bool,
+        typer.Option(
+            "--allow-shared",
+            help="Also measure a directory that others may rename in, such as a volume of mode 0777. kvbench works "
+            "through an open descriptor; a point fails when its directory is renamed or replaced.",
+        ),
+    ] = False
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Also measure an S3 endpoint that is not loopback or private; it may cost money."),
+    ] = False
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """The devices that may be written."""
+        return self.allow_destroy or ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked to measure."""
+
+    tiers: Sequence[NamedTier]
+    models: ModelOptions = field(default_factory=ModelOptions)
+    method: MethodOptions = field(default_factory=MethodOptions)
+    drivers: DriverOptions = field(default_factory=DriverOptions)
+    hooks: HookOptions = field(default_factory=HookOptions)
+    limits: Sequence[AskedLimit] | None = None
+    consent: ConsentOptions = field(default_factory=ConsentOptions)
+
+    @property
+    def default_connector(self) -> str:
+        """The connector where none was named: the published one with ``--published``."""
+        return logical.NAME if self.method.published else DEFAULT_CONNECTOR
+
+    def numjobs(self, uses: Sequence[Use]) -> tuple[int, ...]:
+        """The job counts asked for, or the published ones and what one request of each use has in flight."""
+        if self.method.numjobs is not None:
+            return self.method.numjobs
+        own = () if self.method.published else sorted({use.parallelism_per_request for use in uses})
+        return tuple(dict.fromkeys((*_PUBLISHED_JOBS, *own)))
+
+    def measured_by(self, uses: Sequence[Use]) -> Method:
+        """The method of every tier of the run."""
+        return Method(
+            numjobs=self.numjobs(uses),
+            io_bytes=tuple(use.io_bytes for use in uses),
+            rwmixread=self.method.rwmixread,
+            access=self.method.access,
+            published=self.method.published,
+            layout=self.method.layout,
+            dataset_bytes=self.method.dataset_bytes,
+            runtime_s=self.method.runtime_s,
+            precision=self.drivers.precision,
+            engine_version=self.models.engine_version or NEWEST,
+        )
+
+
 def measurement_for(request: Request) -> Measurement:
     """The measurement that was asked for; raises the first thing that makes it impossible."""
-    _require_known(request)
-    uses = uses_for(
-        request.models,
-        request.tp,
-        request.kv_dtype,
-        request.block_tokens,
-        request.chosen_connector,
-        engine_version=request.engine_version,
-        gpu_arch=request.gpu_arch,
-    )
-    mixes, numjobs = parse_mixes(request.mix), _numjobs(request, uses)
-    named = _named_tiers(request.tiers)
-    sizes = [use.io_bytes for use in uses]
-    found = {name: inspect(name, target, request.allow_destroy) for name, target in named.items()}
-    for tier in found.values():
-        tier.require_aligned(sizes)
-    writes = any(mix != "read" for mix in mixes)
-    require_consent([(tier, writes) for tier in found.values()], request.allow_destroy)
-    require_nearby(found.values(), yes=request.yes)
-    require_unshared(found.values(), allow_shared=request.allow_shared)
+    _require_compatible(request)
+    uses = request.models.uses(request.default_connector)
+    method = request.measured_by(uses)
+    targets = _targets(request.tiers)
+    found = {name: inspect(name, target, request.consent.devices) for name, target in targets.items()}
+    _require_allowed(request, found.values(), method.io_bytes)
     lanes = [(name, driver) for name, tier in found.items() for driver in _drivers_of(tier, request)]
     _require_taken(request, lanes)
-    tiers = tuple(
-        plan_tier(
-            found[name],
-            named[name],
-            numjobs,
-            sizes,
-            dataset_bytes=None if request.dataset is None else parse_size(request.dataset),
-            runtime_s=parse_runtime(request.runtime),
-            precision=parse_precision(request.precision),
-            rwmixread=request.rwmixread,
-            access=cast(Access, request.access),
-            published=request.published,
-            driver=driver,
-            layout=cast(Layout, request.fio_layout) if driver == "fio" else "large-files",
-            engine_version=find_release(request.engine_version).version if driver == "replay" else None,
-        )
-        for name, driver in lanes
-    )
+    tiers = [plan_tier(found[name], targets[name], driver, method) for name, driver in lanes]
     _require_space(found, tiers)
-    limits = parse_limits(request.limits, list(named))
-    tiers = tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers)
-    commands = commands_of(request.before_read, request.read_counter, request.watch)
-    before_read, counter, watch = (commands.get(option, ()) for option in _COMMAND_OPTIONS)
-    points = points_for(uses, [(plan.name, plan.driver) for plan in tiers], mixes, numjobs)
-    repeats = max(request.repeats, _FIDELITY_VISITS) if request.fidelity else request.repeats
-    return Measurement(tiers, uses, points, repeats, before_read, counter, watch)
+    limits = limits_by_tier(request.limits, list(targets))
+    hooks = request.hooks
+    return Measurement(
+        tiers=tuple(replace(tier, limit_bytes_per_s=limits.get(tier.name)) for tier in tiers),
+        uses=uses,
+        points=points_for(uses, lanes, request.method.mix, method.numjobs),
+        repeats=request.drivers.repeats,
+        before_read=hooks.before_read or (),
+        read_counter=hooks.read_counter or (),
+        watch=hooks.watch or (),
+    )
 
 
-def commands_of(before_read: str | None, read_counter: str | None, watch: str | None) -> dict[str, tuple[str, ...]]:
-    """The words of the user's commands by option, without those that were not given."""
-    given = zip(_COMMAND_OPTIONS, (before_read, read_counter, watch), strict=True)
-    return {option: parse_command(text, option) for option, text in given if text is not None}
-
-
-def uses_for(
-    models: Sequence[str] | None,
-    tp: int,
-    kv_dtype: str,
-    block_tokens: int,
-    connector: str,
-    *,
-    engine_version: str | None = None,
-    gpu_arch: str = "sm90",
-) -> tuple[Use, ...]:
-    """The uses of the models (the study's three by default), in order, each once."""
-    sized = [
-        size_model(model, tp=tp, kv_dtype=kv_dtype, block_tokens=block_tokens) for model in models or DEFAULT_MODELS
-    ]
-    stored = [stored_layout(one, connector, engine_version=engine_version, gpu_arch=gpu_arch) for one in sized]
-    return tuple(dict.fromkeys(use for one, what in zip(sized, stored, strict=True) for use in uses_of(one, what)))
-
-
-def _require_known(request: Request) -> None:
-    """UsageError for options that are not what they should be, or that exclude each other."""
-    if request.access not in ("random", "sequential"):
-        raise UsageError(f"--access {request.access!r}: choose random or sequential.")
-    if request.fio_layout not in ("large-files", "file-per-block"):
-        raise UsageError(f"--fio-layout {request.fio_layout!r}: choose large-files or file-per-block.")
-    if request.driver is not None:
-        require_known(request.driver)
-    if request.fidelity and request.driver is not None:
+def _require_compatible(request: Request) -> None:
+    """UsageError for options that exclude each other."""
+    method, drivers = request.method, request.drivers
+    if drivers.fidelity and drivers.driver is not None:
         raise UsageError("--fidelity measures with fio and replay; leave --driver out.")
-    blockwise = request.driver == "replay" or request.fidelity or request.fio_layout == "file-per-block"
-    if blockwise and request.published:
+    blockwise = drivers.driver == "replay" or drivers.fidelity or method.layout == "file-per-block"
+    if blockwise and method.published:
         raise UsageError("--published is the study's own fio job on large files; leave it out to measure block files.")
-    if request.driver == "replay" and request.access == "sequential":
+    if drivers.driver == "replay" and method.access == "sequential":
         raise UsageError("--access sequential: replay reads whole block files, which have no order; leave it out.")
+
+
+def _require_allowed(request: Request, tiers: Collection[Tier], io_bytes: Sequence[int]) -> None:
+    """Raises for a tier that cannot take the I/O, or that needs a consent which was not given."""
+    for tier in tiers:
+        tier.require_aligned(io_bytes)
+    writes = any(mix != "read" for mix in request.method.mix)
+    require_consent([(tier, writes) for tier in tiers], request.consent.devices)
+    require_nearby(tiers, yes=request.consent.yes)
+    require_unshared(tiers, allow_shared=request.consent.allow_shared)
 
 
 def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
     """The drivers that measure a tier: those of --fidelity or --driver where it has a choice, else the tier's own."""
+    asked = request.drivers
     if isinstance(tier, BucketTier):
-        return ("fio" if request.driver == "fio" else tier.driver,)
+        return ("fio" if asked.driver == "fio" else tier.driver,)
     if not isinstance(tier, DirectoryTier):
         return (tier.driver,)
-    if request.fidelity:
+    if asked.fidelity:
         return _FIDELITY_DRIVERS
-    if request.driver in _FIDELITY_DRIVERS:
-        return (request.driver,)
+    if asked.driver in _FIDELITY_DRIVERS:
+        return (asked.driver,)
     return ("replay" if replays_by_default(tier, request) else tier.driver,)
 
 
@@ -189,9 +390,10 @@ def replays_by_default(tier: Tier, request: Request) -> bool:
     On CephFS fio gave 576 KiB blocks 1.4 to 1.6 times as fast as vLLM's own calls, which open, close and rename a file
     for each (docs/replay.md); on local file systems they agreed.
     """
-    mount = tier.mount
-    chosen = request.driver is not None or request.published or request.fio_layout != "large-files"
-    if chosen or request.access != "random" or request.chosen_connector != vllm_fs.NAME or mount is None:
+    mount, method = tier.mount, request.method
+    chosen = request.drivers.driver is not None or method.published or method.layout != "large-files"
+    connector = request.models.connector or request.default_connector
+    if chosen or method.access != "random" or connector != vllm_fs.NAME or mount is None:
         return False
     return isinstance(tier, DirectoryTier) and mount.kind in ("network", "fuse")
 
@@ -199,11 +401,11 @@ def replays_by_default(tier: Tier, request: Request) -> bool:
 def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:
     """UsageError when no tier can be measured the way that was asked for."""
     drivers = {driver for _, driver in lanes}
-    asked = "replay" if request.fidelity else request.driver
+    asked = "replay" if request.drivers.fidelity else request.drivers.driver
     if asked is not None and asked not in drivers:
-        what = "--fidelity compares" if request.fidelity else f"--driver {asked} measures"
+        what = "--fidelity compares" if request.drivers.fidelity else f"--driver {asked} measures"
         raise UsageError(f"{what} no tier of this run, which is measured by {', '.join(sorted(drivers))}.")
-    if request.fio_layout == "file-per-block" and "fio" not in drivers:
+    if request.method.layout == "file-per-block" and "fio" not in drivers:
         raise UsageError("--fio-layout: no tier of this run is measured by fio.")
 
 
@@ -215,18 +417,11 @@ def _require_space(found: Mapping[str, Tier], plans: Sequence[TierPlan]) -> None
             tier.require_space(sum(wanted))
 
 
-def _numjobs(request: Request, uses: Sequence[Use]) -> tuple[int, ...]:
-    """The job counts that were asked for, or the published ones and what one request of each use has in flight."""
-    if request.numjobs is not None:
-        return parse_counts(request.numjobs, "--numjobs")
-    own = () if request.published else sorted({use.parallelism_per_request for use in uses})
-    return tuple(dict.fromkeys((*_PUBLISHED_JOBS, *own)))
-
-
-def _named_tiers(tiers: Sequence[str]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for name, target in map(parse_tier, tiers):
-        if slug(name) in map(slug, named):
+def _targets(tiers: Sequence[NamedTier]) -> dict[str, str]:
+    """What each name stands for; UsageError for a name that is given twice, as files are called."""
+    found: dict[str, str] = {}
+    for name, target in tiers:
+        if slug(name) in map(slug, found):
             raise UsageError(f"two tiers are called {name!r}; give them names: --tier a={target} --tier b=...")
-        named[name] = target
-    return named
+        found[name] = target
+    return found

@@ -2,57 +2,159 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
-from kvbench.commands.options import JsonOption, PrecisionOption
+from kvbench import console
+from kvbench.commands.groups import parsed
+from kvbench.commands.options import JsonOption, counts_of, parse_precision
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, UsageError
+from kvbench.prefill.live import endpoint as endpoints
+from kvbench.prefill.live import run, secret
+from kvbench.prefill.live.endpoint import Endpoint, needs_yes, parse_url
+from kvbench.prefill.live.judge import LengthResult
+from kvbench.prefill.live.plan import (
+    DEFAULT_CONTEXTS,
+    FEWEST_SAMPLES,
+    MOST_SAMPLES,
+    Api,
+    Plan,
+    checked_contexts,
+    describe,
+    estimate,
+    new_seed,
+)
+from kvbench.units import format_duration_ns, format_tokens, parse_duration_s, parse_tokens, split_list
 
-if TYPE_CHECKING:
-    from kvbench.prefill.live.endpoint import Endpoint
-    from kvbench.prefill.live.judge import LengthResult
-    from kvbench.prefill.live.plan import Plan
 
-HELP = "Measure how long your own server takes to the first token of prompts that no cache holds."
+class Samples(NamedTuple):
+    """How many samples each length gets."""
+
+    fewest: int
+    most: int
 
 
-def prefill(
+_AUTO_SAMPLES = Samples(FEWEST_SAMPLES, MOST_SAMPLES)
+
+
+def _parse_samples(text: str) -> Samples:
+    if text == "auto":
+        return _AUTO_SAMPLES
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise UsageError(f"--samples {text!r}: write a whole number from 1 to 9999, or auto.")
+    return Samples(int(text), int(text))
+
+
+def _parse_contexts(text: str) -> tuple[int, ...]:
+    return checked_contexts([parse_tokens(item) for item in split_list(text)])
+
+
+def _parse_timeout_s(text: str) -> float:
+    seconds = parse_duration_s(text)
+    if seconds <= 0:
+        raise UsageError("--timeout must be longer than nothing, like 10m.")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Which server and which of its models is measured."""
+
+    panel: ClassVar[str] = "The server"
+
     url: Annotated[
         str | None,
         typer.Option(
-            "--url", help="An OpenAI-compatible server, like http://127.0.0.1:8000; its key comes from OPENAI_API_KEY."
+            "--url",
+            metavar="URL",
+            help="An OpenAI-compatible server, like http://127.0.0.1:8000; its key comes from OPENAI_API_KEY.",
         ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="The model as the server calls it.")
-    ] = None,
+    ] = None
+    model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model as the server calls it.")] = (
+        None
+    )
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="MODEL", help="What kvbench calls that model, kept in the CSV. [default: NAME]"),
-    ] = None,
-    contexts: Annotated[
-        str | None,
-        typer.Option("--contexts", help="Prompt tokens, separated by commas. [default: 1k,2k,4k,8k,16k,32k]"),
-    ] = None,
-    concurrency: Annotated[
-        str, typer.Option("--concurrency", help="Requests at a time, separated by commas, like 1,4,16.")
-    ] = "1",
+        typer.Option(
+            "--name", metavar="MODEL", help="What kvbench calls that model, kept in the CSV.", show_default="NAME"
+        ),
+    ] = None
     api: Annotated[
-        str, typer.Option("--api", help="completions, chat, or auto: completions, and chat where there are none.")
-    ] = "auto",
+        Api, typer.Option("--api", help="completions, chat, or auto: completions, and chat where there are none.")
+    ] = "auto"
+    timeout_s: Annotated[
+        float,
+        parsed(
+            _parse_timeout_s,
+            "--timeout",
+            metavar="TIME",
+            help="Longest time for one request, like 10m.",
+            show_default="10m",
+        ),
+    ] = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """Which prompts are sent, and how often."""
+
+    panel: ClassVar[str] = "The prompts"
+
+    contexts: Annotated[
+        tuple[int, ...],
+        parsed(
+            _parse_contexts,
+            "--contexts",
+            metavar="TOKENS,...",
+            help="Prompt tokens.",
+            show_default="1k,2k,4k,8k,16k,32k",
+        ),
+    ] = DEFAULT_CONTEXTS
+    concurrency: Annotated[
+        tuple[int, ...],
+        parsed(
+            counts_of("--concurrency"),
+            "--concurrency",
+            metavar="N,...",
+            help="Requests at a time, like 1,4,16.",
+            show_default="1",
+        ),
+    ] = (1,)
     samples: Annotated[
-        str,
-        typer.Option("--samples", help="Samples of each length, or auto: 6 to 20, until the median is known."),
-    ] = "auto",
-    precision: PrecisionOption = "5%",
+        Samples,
+        parsed(
+            _parse_samples,
+            "--samples",
+            metavar="N",
+            help="Samples of each length, or auto: 6 to 20, until the median is known to --precision.",
+            show_default="auto",
+        ),
+    ] = _AUTO_SAMPLES
+    precision: Annotated[
+        float,
+        parsed(
+            parse_precision,
+            "--precision",
+            metavar="SHARE",
+            help="With --samples auto: half-width of the median's interval to reach, like 5%.",
+            show_default="5%",
+        ),
+    ] = 0.05
     warmup: Annotated[
         int, typer.Option("--warmup", min=1, max=100, help="Requests to throw away before each length.")
-    ] = 1,
-    timeout: Annotated[str, typer.Option("--timeout", help="Longest time for one request, like 10m.")] = "10m",
+    ] = 1
+
+
+def prefill(
+    *,
+    server: ServerOptions,
+    prompts: PromptOptions,
     yes: Annotated[
         bool, typer.Option("--yes", help="Also measure a server that is not on a loopback or private address.")
     ] = False,
@@ -64,25 +166,17 @@ def prefill(
     json: JsonOption = False,
 ) -> int:
     """Plan, guard, calibrate, measure, judge, write."""
-    import os
-
-    from kvbench import console
-    from kvbench.prefill.live import endpoint as endpoints
-    from kvbench.prefill.live import run, secret
-
     wanted = None
-    if url is not None or model is not None or not resume:
-        wanted = _plan(url, model, name, contexts, concurrency, api, samples, precision, warmup, timeout)
+    if server.url is not None or server.model is not None or not resume:
+        wanted = _plan(server, prompts)
     plan = wanted or run.planned(output)
-    endpoint = endpoints.parse_url(plan.url)
-    if wanted is not None and url is not None:
-        endpoint = endpoints.parse_url(url)
+    endpoint = parse_url(plan.url if server.url is None else server.url)
     if dry_run:
         _describe(plan, endpoint, as_json=json)
         return EXIT_OK
     key = secret.from_environment(os.environ)
     endpoints.require_nearby(endpoint, yes=yes)
-    if key is not None and endpoint.scheme == "http" and endpoints.needs_yes(endpoint):
+    if key is not None and endpoint.scheme == "http" and needs_yes(endpoint):
         console.note(f"{secret.VARIABLE} goes to {endpoint.host} unencrypted; use https where the server has it.")
     opened = run.open_again(output, wanted) if resume else run.open_new(plan, output)
     data, results = run.measure(opened, endpoint, key, console.steps())
@@ -93,67 +187,30 @@ def prefill(
     return EXIT_OK if all(length["complete"] for length in data["lengths"]) else EXIT_MEASUREMENT
 
 
-def _plan(
-    url: str | None,
-    model: str | None,
-    name: str | None,
-    contexts: str | None,
-    concurrency: str,
-    api: str,
-    samples: str,
-    precision: str,
-    warmup: int,
-    timeout: str,
-) -> Plan:
-    from kvbench.commands.options import parse_counts, parse_precision
-    from kvbench.prefill.live.endpoint import parse_url
-    from kvbench.prefill.live.plan import DEFAULT_CONTEXTS, Plan, checked_contexts, new_seed
-    from kvbench.units import parse_duration_s, parse_tokens, split_list
-
-    if url is None or not model:
+def _plan(server: ServerOptions, prompts: PromptOptions) -> Plan:
+    """The plan of a new measurement; UsageError where the server or its model is not named."""
+    if server.url is None or not server.model:
         raise UsageError("say which server and which of its models to measure: --url http://HOST:PORT --model NAME.")
-    endpoint = parse_url(url)
-    if not f"{model}{name or ''}".isprintable():
+    endpoint = parse_url(server.url)
+    if not f"{server.model}{server.name or ''}".isprintable():
         raise UsageError("the model's name holds characters that cannot be printed; give it as the server shows it.")
-    if api not in ("auto", "completions", "chat"):
-        raise UsageError(f"--api {api!r}: choose from auto, completions, chat.")
-    timeout_s = parse_duration_s(timeout)
-    if timeout_s <= 0:
-        raise UsageError("--timeout must be longer than nothing, like 10m.")
-    fewest, most = _samples(samples)
     return Plan(
         url=endpoint.url,
-        model=model,
-        name=name or model,
-        api=endpoint.api or api,  # type: ignore[arg-type]
-        contexts=DEFAULT_CONTEXTS if contexts is None else checked_contexts([*map(parse_tokens, split_list(contexts))]),
-        concurrency=parse_counts(concurrency, "--concurrency"),
-        fewest_samples=fewest,
-        most_samples=most,
-        precision=parse_precision(precision),
-        warmups=warmup,
-        timeout_s=timeout_s,
+        model=server.model,
+        name=server.name or server.model,
+        api=endpoint.api or server.api,
+        contexts=prompts.contexts,
+        concurrency=prompts.concurrency,
+        fewest_samples=prompts.samples.fewest,
+        most_samples=prompts.samples.most,
+        precision=prompts.precision,
+        warmups=prompts.warmup,
+        timeout_s=server.timeout_s,
         seed=new_seed(),
     )
 
 
-def _samples(text: str) -> tuple[int, int]:
-    from kvbench.prefill.live.plan import FEWEST_SAMPLES, MOST_SAMPLES
-
-    if text == "auto":
-        return FEWEST_SAMPLES, MOST_SAMPLES
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise UsageError(f"--samples {text!r}: write a whole number from 1 to 9999, or auto.")
-    return int(text), int(text)
-
-
 def _describe(plan: Plan, endpoint: Endpoint, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from kvbench import console
-    from kvbench.prefill.live.endpoint import needs_yes
-    from kvbench.prefill.live.plan import describe, estimate
-
     guarded = needs_yes(endpoint)
     if as_json:
         data = {"dry_run": True, "plan": asdict(plan), "estimate": asdict(estimate(plan)), "needs_yes": guarded}
@@ -166,9 +223,6 @@ def _describe(plan: Plan, endpoint: Endpoint, *, as_json: bool) -> None:
 
 
 def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
-    from kvbench import console
-    from kvbench.units import format_tokens
-
     server = " ".join(filter(None, (data["server"]["name"], data["server"]["version"])))
     console.print_table(
         f"TTFT of {data['model']}, {data['api']} at {data['url']} ({server})",
@@ -192,8 +246,6 @@ def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
 
 
 def _cells(found: LengthResult) -> tuple[str, str, str]:
-    from kvbench.units import format_duration_ns
-
     doubts = ", ".join(caveat.code for caveat in found.warnings)
     if found.median_ns is None:
         return "-", "-", doubts

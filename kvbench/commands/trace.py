@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvbench import console
+from kvbench.commands.groups import flattened
 from kvbench.commands.options import JsonOption
-from kvbench.commands.trace_options import (
-    FormatOption,
-    TokenizerOption,
-    TraceArgument,
-    TraceBlockTokensOption,
-    load_trace,
-)
+from kvbench.commands.trace_options import TraceOptions
+from kvbench.errors import UsageError
+from kvbench.report.data import clean
+from kvbench.report.reuse import summary_json, summary_notes, summary_rows
+from kvbench.traces.curve import reuse_curve
+from kvbench.traces.make import Recipe, lines
+from kvbench.traces.summary import summarize
 
-HELP = "Look at a trace of requests, or make one."
 _INFO = (
     "Say what a trace holds: requests, tokens, sessions, time span, and how much of its prompts could be found again. "
     "Example: kvbench trace info conversation_trace.jsonl.gz"
@@ -30,29 +32,16 @@ trace = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @trace.command("info", help=_INFO)
-def info(
-    path: TraceArgument,
-    form: FormatOption = None,
-    block_tokens: TraceBlockTokensOption = None,
-    tokenizer: TokenizerOption = None,
-    json: JsonOption = False,
-) -> None:
+@flattened
+def info(*, source: TraceOptions, json: JsonOption = False) -> None:
     """Load, sum up, print."""
-    from dataclasses import asdict
-
-    from kvbench import console
-    from kvbench.report.data import clean
-    from kvbench.report.reuse import summary_json, summary_notes, summary_rows
-    from kvbench.traces.curve import reuse_curve
-    from kvbench.traces.summary import summarize
-
-    loaded = load_trace(path, form, block_tokens, tokenizer)
+    loaded = source.load()
     summary = summarize(loaded.trace, *reuse_curve(loaded.trace))
     if json:
         broken = asdict(loaded.broken)
         console.print_json({"format": loaded.format, "trace": summary_json(summary), "broken": broken})
         return
-    console.print_aligned(f"{clean(str(path))}: {loaded.format}", ["what", "how much"], summary_rows(summary))
+    console.print_aligned(f"{clean(str(source.path))}: {loaded.format}", ["what", "how much"], summary_rows(summary))
     for note in summary_notes(summary):
         console.print_text(note)
 
@@ -105,10 +94,6 @@ def make(
     random_seed: Annotated[int, typer.Option("--random-seed", help="The same seed makes the same trace.")] = 0,
 ) -> None:
     """Draw the trace and write it line by line."""
-    from kvbench import console
-    from kvbench.errors import UsageError
-    from kvbench.traces.make import Recipe, lines
-
     recipe = Recipe(
         conversation_num, conversation_turn_mean, conversation_turn_stddev, conversation_turn_delay_mean,
         conversation_turn_delay_stddev, synthetic_input_tokens_mean, synthetic_input_tokens_stddev, output_tokens_mean,

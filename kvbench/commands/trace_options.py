@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
-if TYPE_CHECKING:
-    from kvbench.formats.traces import Loaded
-
-TraceArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="F",
-        help="A trace: Mooncake, Qwen-Bailian, kv-cache-tester or AIPerf agent sessions (also a folder of them), a "
-        "prompt log (CSV or JSON lines), or OpenAI-style requests; plain, gzip or zstd.",
-    ),
-]
-FormatOption = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        help="mooncake, bailian, weka, openai or prompt-log. [default: told by the file's beginning]",
-    ),
-]
-TraceBlockTokensOption = Annotated[
-    int | None,
-    typer.Option(
-        "--block-tokens",
-        min=1,
-        help="Tokens of one block of the trace. [default: what the trace says; 512 for Mooncake, else 16]",
-    ),
-]
-TokenizerOption = Annotated[
-    Path | None,
-    typer.Option("--tokenizer", help="For traces of texts: the model's tokenizer.json, or the folder that holds it."),
-]
+from kvbench import console
+from kvbench.commands.groups import parsed
+from kvbench.formats.traces import FORMATS, Loaded, load, require_known
+from kvbench.formats.traces.head import Options
 
 
-def load_trace(path: Path, name: str | None, block_tokens: int | None, tokenizer: Path | None) -> Loaded:
-    """The trace; what is broken in it is said on stderr."""
-    from kvbench import console
-    from kvbench.formats.traces import load
-    from kvbench.formats.traces.head import Options
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """A trace, and what it does not say about itself."""
 
-    loaded = load(path, Options(block_tokens, tokenizer), name)
-    broken = loaded.broken
-    if broken.count:
-        console.note(f"{broken.count} of {broken.lines} lines of {path} are broken and left out; the first:")
-        for line in broken.first:
-            console.note(f"  {line}")
-    return loaded
+    panel: ClassVar[str] = "The trace"
+
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="F",
+            help="A trace: Mooncake, Qwen-Bailian, kv-cache-tester or AIPerf agent sessions (also a folder of them), a "
+            "prompt log (CSV or JSON lines), or OpenAI-style requests; plain, gzip or zstd.",
+        ),
+    ]
+    form: Annotated[
+        str | None,
+        parsed(
+            require_known,
+            "--format",
+            metavar="|".join(one.NAME for one in FORMATS),
+            help="What the trace is written in.",
+            show_default="told by the file's beginning",
+        ),
+    ] = None
+    block_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--block-tokens",
+            min=1,
+            help="Tokens of one block of the trace.",
+            show_default="what the trace says; 512 for Mooncake, else 16",
+        ),
+    ] = None
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="PATH",
+            help="For traces of texts: the model's tokenizer.json, or the folder that holds it.",
+        ),
+    ] = None
+
+    def load(self) -> Loaded:
+        """The trace; what is broken in it is said on stderr."""
+        loaded = load(self.path, Options(self.block_tokens, self.tokenizer), self.form)
+        broken = loaded.broken
+        if broken.count:
+            console.note(f"{broken.count} of {broken.lines} lines of {self.path} are broken and left out; the first:")
+            for line in broken.first:
+                console.note(f"  {line}")
+        return loaded

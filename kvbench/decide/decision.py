@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from kvbench.decide.crossover import (
     CONFIDENCE,
@@ -188,19 +188,12 @@ def published_json(tails_s: Sequence[float], curve: PrefillCurve | None) -> dict
     }
 
 
-def parse_mix(text: str) -> MixChoice:
-    """The choice of ``crossover --mix``."""
-    if text not in ("auto", "mixed", "read"):
-        raise UsageError(f"--mix {text!r}: choose auto, mixed or read.")
-    return cast(MixChoice, text)
-
-
-def parse_tails_ms(text: str) -> list[float]:
+def parse_tails_ms(text: str) -> tuple[float, ...]:
     """Seconds of ``--p99-ms 5,50``."""
     try:
-        tails = [float(item) / 1000 for item in split_list(text)]
+        tails = tuple(float(item) / 1000 for item in split_list(text))
     except ValueError:
-        tails = []
+        tails = ()
     if not tails or not all(0 < tail <= _LONGEST_TAIL_S for tail in tails):
         raise UsageError(f"--p99-ms {text!r}: write positive milliseconds up to a day, separated by commas, like 5,50.")
     return tails

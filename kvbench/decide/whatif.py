@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kvbench.connectors import stored_layout
@@ -13,12 +13,8 @@ from kvbench.record.results import Use
 from kvbench.run.plan import uses_of
 
 
-def parse_what_ifs(items: Sequence[str] | None) -> tuple[WhatIf, ...]:
-    """The what-ifs of ``--what-if NAME=NUMBER``, NAME one of block-tokens, tp, parallel; UsageError otherwise."""
-    return tuple(_parse(item) for item in items or ())
-
-
-def _parse(item: str) -> WhatIf:
+def parse_what_if(item: str) -> WhatIf:
+    """The what-if of ``--what-if NAME=NUMBER``, NAME one of block-tokens, tp, parallel; UsageError otherwise."""
     name, _, number = item.partition("=")
     if name not in _CHANGES or not number.isascii() or not number.isdecimal() or int(number) < 1:
         raise UsageError(

@@ -9,12 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from kvbench.errors import UsageError
 from kvbench.prefill.least_squares import Floats, non_negative, powers
 from kvbench.prefill.robust import trusted
 from kvbench.prefill.samples import Sample, Samples
 
-__all__ = ["DRAWS", "Floats", "PrefillCurve", "Shape", "fit", "parse_shape"]
+__all__ = ["DRAWS", "Floats", "PrefillCurve", "Shape", "fit"]
 
 Shape = Literal["quadratic", "linear"]
 
@@ -75,13 +74,6 @@ class PrefillCurve:
         """TTFT under each bootstrap draw, shape (draws, tokens); the fit itself when there are no draws."""
         coefficients = self.draws if len(self.draws) else self.coefficients[np.newaxis, :]
         return coefficients @ powers(tokens).T
-
-
-def parse_shape(text: str) -> Shape:
-    """The shape of ``--prefill-curve``; UsageError for another."""
-    if text not in _TERMS:
-        raise UsageError(f"--prefill-curve {text!r}: choose {' or '.join(_TERMS)}.")
-    return text
 
 
 def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:

@@ -20,6 +20,7 @@ from annotated_types import Ge, Le
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
+from kvbench.border.json_text import json_text
 from kvbench.errors import ResultFileError
 from kvbench.record.histogram import Histogram
 
@@ -46,7 +47,6 @@ _LONGEST_SERIES_S = 1_000_000
 # Of the keys that lead to a fault, so much is repeated.
 _LONGEST_STEP = 40
 _LARGEST = 1 << 63
-_READ_BY_PEOPLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +312,6 @@ class RunResult:
 def save(result: RunResult, run_dir: Path) -> None:
     """Write RUN_DIR/result.json atomically: a reader, or a killed run, sees the old file or the new one."""
     write_atomically(run_dir / RESULT_NAME, json_text(to_json(result), indent=1))
-
-
-def json_text(data: object, indent: int) -> str:
-    """JSON data as a text with an end of line; ValueError for NaN and infinity, which would be a bug of ours.
-
-    Indented as far as people read it: Python takes ten times as long for that.
-    """
-    text = json.dumps(data, allow_nan=False)
-    return (text if len(text) > _READ_BY_PEOPLE else json.dumps(data, indent=indent)) + "\n"
 
 
 def to_json(result: RunResult) -> dict[str, Any]:

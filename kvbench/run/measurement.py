@@ -70,66 +70,83 @@ class Measurement:
         return {option: words for option, words in every.items() if words}
 
 
-def plan_tier(
-    tier: Tier,
-    target: str,
-    numjobs: Sequence[int],
-    io_bytes: Sequence[int],
-    *,
-    dataset_bytes: int | None,
-    runtime_s: int | None,
-    precision: float,
-    rwmixread: int,
-    access: Access,
-    published: bool,
-    driver: str | None = None,
-    layout: Layout = "large-files",
-    engine_version: str | None = None,
-) -> TierPlan:
-    """How ``tier`` is measured.
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How every tier of a run is measured: with which loads and sizes, on how much data, for how long.
 
-    One data file for each job of the largest job count (256 at most), in whole MiB; or a file for each block, all block
-    sizes sharing the data set, where the driver or ``layout`` asks for it. ``engine_version`` is what replay replays.
+    ``dataset_bytes`` None leaves the size to the tier, ``runtime_s`` None the end of a point to ``precision``.
+    ``engine_version`` is the release whose calls a replay makes.
     """
-    chosen = driver or tier.driver
-    wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
-    objects = isinstance(tier, BucketTier)
-    blockwise = objects or chosen in _BLOCKWISE or layout == "file-per-block"
-    sizes = tuple(sorted(set(io_bytes))) if blockwise else ()
-    if objects or chosen in _BLOCKWISE:
-        files, file_bytes = 1, wanted // _MIB * _MIB
-        _require_blocks(file_bytes, sizes, (least_objects if objects else least_blocks)(numjobs), files)
-    elif sizes:
-        # fio lets only one job at a time use a file that several of them name, so every job has its own.
-        files = max(numjobs)
-        file_bytes = wanted // files // _MIB * _MIB
-        _require_blocks(file_bytes, sizes, 1, files)
-    else:
-        files, file_bytes = _shared_files(wanted, dataset_bytes, numjobs, max(io_bytes), published=published)
+
+    numjobs: tuple[int, ...]
+    io_bytes: tuple[int, ...]
+    rwmixread: int = 75
+    access: Access = "random"
+    published: bool = False
+    layout: Layout = "large-files"
+    dataset_bytes: int | None = None
+    runtime_s: int | None = None
+    precision: float = 0.10
+    engine_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _DataSet:
+    """The data files of a tier; ``block_sizes`` share each of them where every block has a file of its own."""
+
+    files: int
+    file_bytes: int
+    block_sizes: tuple[int, ...] = ()
+
+
+def plan_tier(tier: Tier, target: str, driver: str, method: Method) -> TierPlan:
+    """How ``driver`` measures ``tier``; UsageError when the data set is too small for it."""
+    data = _data_set(tier, driver, method)
     settings = JobSettings(
-        files=files,
-        file_bytes=file_bytes,
-        runtime_s=LONGEST_RUNTIME_S if runtime_s is None else runtime_s,
-        rwmixread=rwmixread,
-        access=access,
-        published=published,
-        auto=runtime_s is None and not published,
-        precision=precision,
+        files=data.files,
+        file_bytes=data.file_bytes,
+        runtime_s=LONGEST_RUNTIME_S if method.runtime_s is None else method.runtime_s,
+        rwmixread=method.rwmixread,
+        access=method.access,
+        published=method.published,
+        auto=method.runtime_s is None and not method.published,
+        precision=method.precision,
         device=_device_use(tier),
-        layout="file-per-block" if sizes else "large-files",
-        block_sizes=sizes,
-        engine_version=engine_version if chosen == "replay" else None,
+        layout="file-per-block" if data.block_sizes else "large-files",
+        block_sizes=data.block_sizes,
+        engine_version=method.engine_version if driver == "replay" else None,
     )
-    return TierPlan(tier.name, target, settings, driver=chosen)
+    return TierPlan(tier.name, target, settings, driver=driver)
 
 
-def _shared_files(
-    wanted: int, asked: int | None, numjobs: Sequence[int], largest: int, *, published: bool
-) -> tuple[int, int]:
-    """How many data files, and the bytes of each; UsageError when one holds no block."""
-    files = max(numjobs) if published else min(max(numjobs), MAX_SHARED_FILES)
-    if published:
-        file_bytes = PUBLISHED_FILE_BYTES if asked is None else asked // files
+def _data_set(tier: Tier, driver: str, method: Method) -> _DataSet:
+    """One data file for each job of the largest job count (256 at most), in whole MiB.
+
+    Or a file for each block, all block sizes sharing the data set, where the driver or the layout asks for it.
+    """
+    wanted = tier.default_dataset_bytes() if method.dataset_bytes is None else method.dataset_bytes
+    objects = isinstance(tier, BucketTier)
+    if objects or driver in _BLOCKWISE:
+        return _data_of_blocks(wanted, 1, (least_objects if objects else least_blocks)(method.numjobs), method)
+    if driver == "fio" and method.layout == "file-per-block":
+        # fio lets only one job at a time use a file that several of them name, so every job has its own.
+        return _data_of_blocks(wanted, max(method.numjobs), 1, method)
+    return _shared_files(wanted, method)
+
+
+def _data_of_blocks(wanted: int, files: int, needed: int, method: Method) -> _DataSet:
+    sizes = tuple(sorted(set(method.io_bytes)))
+    file_bytes = wanted // files // _MIB * _MIB
+    _require_blocks(file_bytes, sizes, needed, files)
+    return _DataSet(files, file_bytes, sizes)
+
+
+def _shared_files(wanted: int, method: Method) -> _DataSet:
+    """Files that the jobs share; UsageError when one holds no block."""
+    jobs, largest = max(method.numjobs), max(method.io_bytes)
+    files = jobs if method.published else min(jobs, MAX_SHARED_FILES)
+    if method.published:
+        file_bytes = PUBLISHED_FILE_BYTES if method.dataset_bytes is None else method.dataset_bytes // files
     else:
         file_bytes = wanted // files // _MIB * _MIB
     if file_bytes < largest:
@@ -138,7 +155,7 @@ def _shared_files(
             f"a data set of {format_bytes(files * file_bytes)} gives each of {files} jobs less than one block of "
             f"{format_bytes(largest)}; use --dataset {least} ({format_bytes(least)}) or more, or fewer --numjobs."
         )
-    return files, file_bytes
+    return _DataSet(files, file_bytes)
 
 
 def _require_blocks(file_bytes: int, sizes: Sequence[int], needed: int, files: int) -> None:

@@ -135,12 +135,17 @@ def _suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in _PACKED else path).suffix
 
 
+def require_known(name: str) -> str:
+    """``name`` if a format is called so; UsageError with the choice otherwise."""
+    if name not in {one.NAME for one in FORMATS}:
+        raise UsageError(f"--format {name!r}: choose from {', '.join(one.NAME for one in FORMATS)}.")
+    return name
+
+
 def _chosen(head: Head, name: str | None, path: Path) -> Format:
     if name is not None:
-        named = next((one for one in FORMATS if name == one.NAME), None)
-        if named is None:
-            raise UsageError(f"--format {name!r}: choose from {', '.join(one.NAME for one in FORMATS)}.")
-        return named
+        require_known(name)
+        return next(one for one in FORMATS if name == one.NAME)
     found = next((one for one in FORMATS if one.accepts(head)), None)
     if found is None:
         raise InputFileError(f"{path} is no trace that kvbench knows; it reads {known()}.")

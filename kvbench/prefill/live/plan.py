@@ -10,6 +10,8 @@ from typing import Literal
 from kvbench.errors import UsageError
 from kvbench.units import format_duration_s, format_tokens
 
+Api = Literal["auto", "completions", "chat"]
+
 DEFAULT_CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768)
 SHORTEST_CONTEXT = 32
 # Six is the least for which order statistics bound a median with 95 %: (1/2)^5 > 0.05 > 2 x (1/2)^6.
@@ -33,7 +35,7 @@ class Plan:
     url: str
     model: str
     name: str
-    api: Literal["auto", "completions", "chat"]
+    api: Api
     contexts: tuple[int, ...]
     concurrency: tuple[int, ...]
     fewest_samples: int
