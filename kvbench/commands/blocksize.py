@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -19,15 +19,14 @@ from kvbench.commands.options import (
     TpOption,
     list_of,
 )
-from kvbench.connectors import CONNECTORS, Stored, stored_layout
-from kvbench.connectors.view import notes as connector_notes
-from kvbench.connectors.view import stored_json, stored_table, transfers_table
 from kvbench.errors import EXIT_OK, EXIT_USAGE, ModelConfigError, UsageError
-from kvbench.layout.explain import explain as explanation
 from kvbench.layout.models import DEFAULT_MODELS, size_model
 from kvbench.layout.sized import SizedModel
 from kvbench.layout.view import contexts_table, sizes_json, sizes_table
 from kvbench.units import parse_size, parse_tokens
+
+if TYPE_CHECKING:
+    from kvbench.connectors import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class StorageOptions:
         typer.Option(
             "--connector",
             metavar="C",
-            help=f"Show what this connector stores: {', '.join(CONNECTORS)}; --json without it shows all.",
+            help="Show what this connector stores, like vllm-fs; --json without it shows all.",
         ),
     ] = None
     engine_version: EngineVersionOption = None
@@ -82,6 +81,9 @@ class StorageOptions:
 
     def stored(self, sized: SizedModel, connector: str) -> Stored:
         """What a connector stores for a model; raises what ``stored_layout`` raises."""
+        # Most calls only size, and are quicker without the engine's rules and the connectors.
+        from kvbench.connectors import stored_layout
+
         return stored_layout(
             sized,
             connector,
@@ -138,6 +140,8 @@ def blocksize(
         console.print_json({"models": rows, "refused": [{"model": name, "reason": why} for name, why in refused]})
     elif sized:
         if explain:
+            from kvbench.layout.explain import explain as explanation
+
             console.print_text("\n\n".join("\n".join(explanation(one)) for one in sized) + "\n")
         _show(sized, stored, contexts, fit, storage.connector, explained=explain)
     for name, reason in refused:
@@ -178,6 +182,9 @@ def _store_all(
 
 def _stored_json(sized: SizedModel, asked: StorageOptions, tokens: Sequence[int]) -> dict[str, object]:
     """What the connector asked for stores, or else every one that can store the model, and why the others cannot."""
+    from kvbench.connectors import CONNECTORS
+    from kvbench.connectors.view import stored_json
+
     names = [asked.connector] if asked.connector is not None else list(CONNECTORS) if sized.server_block_bytes else []
     found, refusals = [], []
     for name in names:
@@ -203,6 +210,8 @@ def _show(
 ) -> None:
     tables = [] if explained else [sizes_table(sized)]
     if connector is not None:
+        from kvbench.connectors.view import stored_table, transfers_table
+
         tables += [stored_table(stored, connector)]
         tables += [transfers_table(stored, tokens)] if tokens else []
     tables += [contexts_table(sized, tokens, spaces)] if tokens else []
@@ -212,6 +221,8 @@ def _show(
         console.print_aligned(title, columns, rows, right=numbers)
     notes = [] if explained else [f"{one.model}: {warning}." for one in sized for warning in one.warnings]
     if connector is not None:
+        from kvbench.connectors.view import notes as connector_notes
+
         notes += connector_notes(stored)
     for note in notes:
         console.print_line(note)

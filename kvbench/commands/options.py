@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from kvbench.commands.groups import parsed
-from kvbench.engines.vllm.blocks import GpuArch
+from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
 from kvbench.units import parse_size, split_list

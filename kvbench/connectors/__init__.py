@@ -8,8 +8,8 @@ from types import MappingProxyType
 from kvbench.connectors import llmd_fs, lmcache, logical, vllm_disk, vllm_fs, vllm_obj
 from kvbench.connectors.stored import Calls, Group, Stored
 from kvbench.connectors.transfer import Moved, Transfer, transfer
-from kvbench.engines.vllm.blocks import parse_gpu_arch
 from kvbench.engines.vllm.cache import Deployment
+from kvbench.engines.vllm.gpu import parse_gpu_arch
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
 from kvbench.layout.sized import SizedModel

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvbench.engines.vllm.caches import UNWINDOWED, Cache
+from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.releases import Release
-from kvbench.errors import ModelConfigError, UsageError
+from kvbench.errors import ModelConfigError
 from kvbench.layout.sized import SizedModel
 
-GpuArch = Literal["sm90", "sm100"]
-GPU_ARCHS: tuple[GpuArch, ...] = ("sm90", "sm100")
 MambaMode = Literal["none", "align", "all"]
 
 # config/cache.py DEFAULT_BLOCK_SIZE; FLASH_ATTN, FLASHINFER, TRITON_ATTN and FLASH_ATTN_MLA all take it.
@@ -166,11 +165,3 @@ def _scan_tokens(sized: SizedModel) -> int:
             "0.27; give the full config.json, or pass a later --engine-version."
         )
     return sized.layout.scan_tokens
-
-
-def parse_gpu_arch(text: str) -> GpuArch:
-    """The GPU architecture of ``--gpu-arch``; UsageError for any other."""
-    for arch in GPU_ARCHS:
-        if text == arch:
-            return arch
-    raise UsageError(f"--gpu-arch {text!r}: choose from {', '.join(GPU_ARCHS)}.")

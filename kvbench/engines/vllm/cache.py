@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvbench.engines.vllm.blocks import GpuArch, MambaMode, blocks_of
+from kvbench.engines.vllm.blocks import MambaMode, blocks_of
 from kvbench.engines.vllm.caches import caches_of
+from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.groups import CacheGroup, block_bytes, groups_of
 from kvbench.engines.vllm.releases import Release
 from kvbench.errors import ModelConfigError

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from kvbench.engines.vllm.blocks import Blocks, GpuArch
+from kvbench.engines.vllm.blocks import Blocks
 from kvbench.engines.vllm.caches import UNWINDOWED, Cache
+from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.releases import Release
 from kvbench.errors import ModelConfigError
 from kvbench.layout.kv import Kind
