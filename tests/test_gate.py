@@ -168,7 +168,7 @@ def test_what_is_no_verdict(kvbench: Run, tmp_path: Path, monkeypatch: pytest.Mo
     def bug(*_: object, **__: object) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr("kvbench.report.build.build", bug)
+    monkeypatch.setattr("kvbench.commands.gate.build", bug)
     crashed = kvbench("gate", run)
     assert (crashed.code, crashed.out) == (70, "")
 
