@@ -147,3 +147,8 @@ def _three(value: float) -> str:
     rounded = float(f"{value:.3g}")
     whole_digits = len(str(int(rounded))) if rounded >= 1 else 0
     return f"{rounded:.{max(0, 3 - whole_digits)}f}"
+
+
+def format_requests(each: float) -> str:
+    """Device requests for each operation: 1 and 1.02 are to be told apart."""
+    return f"{each:.2f}"

@@ -32,6 +32,7 @@ from kvbench.checks.caches import (
 )
 from kvbench.checks.data import hot_object, rereads, sequential, unproven_objects, unwritten
 from kvbench.checks.events import disturbed
+from kvbench.checks.requests import by_round
 from kvbench.checks.speed import above_link, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.record.results import Caveat, PointResult
 
@@ -53,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
     long_runtime,
     saturated,
     drift,
+    by_round,
     disturbed,
     failed_operations,
     memory_filesystem,

@@ -88,7 +88,10 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results)."""
+    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results).
+
+    ``buffers`` names the choice of memory that the I/O lands in, ``buffer_memory`` says what it became here.
+    """
 
     ioengine: str | None = None
     direct: bool | None = None
@@ -116,6 +119,10 @@ class Conditions:
     unwritten_bytes: int | None = None
     backing_filesystem: str | None = None
     cache_drop: str | None = None
+    device_read_requests: int | None = None
+    device_write_requests: int | None = None
+    buffers: str | None = None
+    buffer_memory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,8 @@ class Round:
     write_p99_ns: int | None = None
     read_p50_ns: int | None = None
     write_p50_ns: int | None = None
+    read_requests_each: float | None = None
+    write_requests_each: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

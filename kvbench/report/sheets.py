@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvbench.decide.band import Band
 from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.record.requests import requests_each
 from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import (
     band_cell,
@@ -29,12 +30,14 @@ from kvbench.report.data import (
     Sheet,
     Value,
 )
+from kvbench.report.tables import counts_requests
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
     format_count,
     format_duration_ns,
     format_duration_s,
+    format_requests,
     format_tokens,
 )
 
@@ -154,8 +157,9 @@ def _faster(restore: Band, recompute: Band) -> str:
 
 
 def measured(runs: Sequence[LoadedRun]) -> Sheet:
-    """Every direction of every point."""
-    columns = (
+    """Every direction of every point; requests of the device where one was seen."""
+    counted = any(counts_requests(run.result) for run in runs)
+    columns: tuple[Column, ...] = (
         Column("point", "point"),
         Column("tier", "tier"),
         Column("io_bytes", "I/O", True),
@@ -171,9 +175,14 @@ def measured(runs: Sequence[LoadedRun]) -> Sheet:
         Column("p99_low_ns", "p99 95 % low", True),
         Column("p99_high_ns", "p99 95 % high", True),
         Column("runtime_s", "ran", True),
+        Column("requests_each", "device requests each", True),
         Column("distrust", "distrust"),
     )
     rows = tuple(row for run in runs for point in run.result.points for row in _measured_rows(run, point, runs))
+    if not counted:
+        at = [column.key for column in columns].index("requests_each")
+        columns = columns[:at] + columns[at + 1 :]
+        rows = tuple(row[:at] + row[at + 1 :] for row in rows)
     return Sheet("measured", "Measured points", columns, rows)
 
 
@@ -205,8 +214,13 @@ def _measured_row(
         number_cell(latency.p99_low if latency else None, format_duration_ns, interval),
         number_cell(latency.p99_high if latency else None, format_duration_ns, interval),
         number_cell(point.runtime_s, format_duration_s, f"{file}: runtime"),
+        number_cell(_requests(point, name), format_requests, "/proc/diskstats: requests / operations"),
         name_cell(", ".join(doubts)),
     )
+
+
+def _requests(point: PointResult, name: str) -> float | None:
+    return next((requests_each(point, way) for way, _ in point.sides() if way == name), None)
 
 
 def blocks(runs: Sequence[LoadedRun]) -> Sheet:

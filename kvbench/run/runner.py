@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvbench.checks import judge
+from kvbench.checks.requests import by_lane
 from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site, unmeasured
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host.interruption import interruptible
@@ -261,7 +262,7 @@ class _Session:
         if self.measurement.repeats > 1 and not interrupted:
             results.save_observations(self.run_dir / folder / ROUNDS_NAME, rounds)
         kept = judge(kept)
-        self.result = self.result.with_point(kept)
+        self.result = by_lane(self.result.with_point(kept))
         results.save(self.result, self.run_dir)
         self.progress.measured(kept)
 
