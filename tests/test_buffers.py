@@ -145,10 +145,16 @@ def test_a_small_shared_memory_is_left_alone_and_it_is_said(tmpfs: Callable[[str
     assert memory_for("engine", 7, MIB, folder).described.startswith("one populated region")
 
 
-def test_a_folder_that_is_missing_or_no_tmpfs_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = Mount("/", "tmpfs", "tmpfs", "rw", "0:9")
+    monkeypatch.setattr(region, "mount_of", lambda _: shared)
     found = memory_for("engine", 2, MIB, tmp_path / "none")
     assert found.described.endswith(f"because {tmp_path / 'none'} cannot be used (No such file or directory)")
     assert len(found.places) == 2
+    # Memory that is mapped from a disk's file system is written back to the disk.
+    monkeypatch.setattr(region, "mount_of", lambda _: replace(shared, filesystem="ext4"))
+    found = memory_for("engine", 2, MIB, tmp_path)
+    assert found.described.endswith(f"because {tmp_path} is on ext4 and no tmpfs")
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,13 +240,17 @@ def test_the_mount_option_that_decides() -> None:
 def job(buffers: Buffers, *, published: bool = False) -> list[str]:
     settings = JobSettings(files=1, file_bytes=64 * MIB, buffers=buffers, published=published)
     one = Point("t-1179648-read-j1", "t", "fio", GPT_OSS_BLOCK, "read", 1)
-    return [line for line in render_points([one], Path("/t"), settings).splitlines() if "mem" in line]
+    return [
+        line for line in render_points([one], Path("/t"), settings).splitlines() if "mem" in line or "run" in line[:5]
+    ]
 
 
 def test_fio_gets_the_nearest_that_it_offers() -> None:
     assert job("engine") == ["mem=mmapshared"]
     assert job("own") == job("engine", published=True) == []
-    assert job("huge") == ["mem=malloc", "iomem_align=2097152"]
+    needed, *lines = job("huge")
+    assert needed == "; run it with GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+    assert lines == ["mem=malloc", "iomem_align=2097152"]
     settings = JobSettings(files=1, file_bytes=MIB)
     assert run_environment(replace(settings, buffers="huge")) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     assert run_environment(settings) == {}

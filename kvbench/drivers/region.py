@@ -18,6 +18,7 @@ from pathlib import Path
 from kvbench.drivers.settings import Buffers
 from kvbench.errors import MeasurementError, TierError
 from kvbench.host import environment
+from kvbench.tiers.mounts import mount_of
 from kvbench.units import format_bytes
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -74,7 +75,10 @@ def require_given(kind: Buffers, folder: Path = SHARED_MEMORY) -> None:
 
 
 def _no_room(total: int, folder: Path) -> str | None:
-    """Why the region does not fit, or None."""
+    """Why the region does not fit, or None. Of a disk's file system it would be pages of the page cache."""
+    mount = mount_of(folder.resolve())
+    if mount is not None and mount.filesystem != "tmpfs":
+        return f"{folder} is on {mount.filesystem} and no tmpfs"
     try:
         status = os.statvfs(folder)
     except OSError as error:

@@ -53,7 +53,8 @@ def render_points(points: Sequence[Point], place: Path | str, settings: JobSetti
     """
     sections = [_section(point.id, _point_options(point, settings)) for point in points]
     options = _global_options(place, settings) | ({"allow_file_create": 0} if laid_out else {})
-    return "\n".join([_section("global", options), *sections])
+    needed = [f"; run it with {name}={value}\n" for name, value in run_environment(settings).items()]
+    return "".join(needed) + "\n".join([_section("global", options), *sections])
 
 
 def render_layout(place: Path | str, settings: JobSettings) -> str:
