@@ -393,8 +393,10 @@ def test_the_tables_show_requests_where_a_device_was_seen() -> None:
     (row,) = sheet.rows
     (cell,) = [cell for cell, column in zip(row, sheet.columns, strict=True) if column.key == "requests_each"]
     assert (cell.text, cell.value) == ("1.25", 1.25)
+    (cell,) = [cell for cell, column in zip(row, sheet.columns, strict=True) if column.key == "buffer_memory"]
+    assert cell.text == "one region in /dev/shm on huge pages"
     plain = measured([LoadedRun("a", Path("a"), without)])
-    assert "requests_each" not in [column.key for column in plain.columns]
+    assert not {"requests_each", "buffer_memory"} & {column.key for column in plain.columns}
     assert {len(row) for row in plain.rows} == {len(plain.columns)}
 
 

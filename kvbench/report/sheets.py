@@ -157,9 +157,13 @@ def _faster(restore: Band, recompute: Band) -> str:
 
 
 def measured(runs: Sequence[LoadedRun]) -> Sheet:
-    """Every direction of every point; requests of the device where one was seen."""
-    counted = any(counts_requests(run.result) for run in runs)
-    columns: tuple[Column, ...] = (
+    """Every direction of every point; requests of the device where one was seen, and the memory where it is known."""
+    points = [point for run in runs for point in run.result.points]
+    known = {
+        "requests_each": any(counts_requests(run.result) for run in runs),
+        "buffer_memory": any(point.conditions.buffer_memory for point in points),
+    }
+    columns = (
         Column("point", "point"),
         Column("tier", "tier"),
         Column("io_bytes", "I/O", True),
@@ -176,14 +180,13 @@ def measured(runs: Sequence[LoadedRun]) -> Sheet:
         Column("p99_high_ns", "p99 95 % high", True),
         Column("runtime_s", "ran", True),
         Column("requests_each", "device requests each", True),
+        Column("buffer_memory", "memory"),
         Column("distrust", "distrust"),
     )
     rows = tuple(row for run in runs for point in run.result.points for row in _measured_rows(run, point, runs))
-    if not counted:
-        at = [column.key for column in columns].index("requests_each")
-        columns = columns[:at] + columns[at + 1 :]
-        rows = tuple(row[:at] + row[at + 1 :] for row in rows)
-    return Sheet("measured", "Measured points", columns, rows)
+    shown = [at for at, column in enumerate(columns) if known.get(column.key, True)]
+    kept = tuple(tuple(row[at] for at in shown) for row in rows)
+    return Sheet("measured", "Measured points", tuple(columns[at] for at in shown), kept)
 
 
 def _measured_rows(run: LoadedRun, point: PointResult, runs: Sequence[LoadedRun]) -> list[tuple[Cell, ...]]:
@@ -215,6 +218,7 @@ def _measured_row(
         number_cell(latency.p99_high if latency else None, format_duration_ns, interval),
         number_cell(point.runtime_s, format_duration_s, f"{file}: runtime"),
         number_cell(_requests(point, name), format_requests, "/proc/diskstats: requests / operations"),
+        name_cell(point.conditions.buffer_memory or "", "--buffers"),
         name_cell(", ".join(doubts)),
     )
 
