@@ -107,12 +107,13 @@ def disk(sys: Path, numbers: str, where: str, files: dict[str, str]) -> None:
 
 def test_facts_of_a_device(tmp_path: Path) -> None:
     files = {"queue/scheduler": "none [mq-deadline] bfq\n", "queue/nr_requests": "1023\n",
+             "queue/max_segments": "127\n", "queue/max_sectors_kb": "1280\n",
              "queue/read_ahead_kb": "128\n", "queue/rotational": "0\n", "device/model": "MODEL X \n"}  # fmt: skip
     disk(tmp_path, "259:0", "pci0/0000:01:00.0/nvme/nvme0/nvme0n1", files)
     tree(tmp_path / "devices" / "pci0/0000:01:00.0", {"numa_node": "1\n"})
     disk(tmp_path, "259:3", "pci0/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p3", {"partition": "3\n"})
     wanted = {"device_model": "MODEL X", "numa_node": 1, "scheduler": "mq-deadline", "queue_depth": 1023,
-              "read_ahead_bytes": 131072, "rotational": "no"}  # fmt: skip
+              "read_ahead_bytes": 131072, "rotational": "no", "max_segments": 127, "max_sectors_kb": 1280}  # fmt: skip
     for numbers, name in (("259:0", "nvme0n1"), ("259:3", "nvme0n1p3")):
         assert device_facts(Mount("/x", "xfs", "/dev/x", "rw", numbers), tmp_path) == {"device": name, **wanted}
 

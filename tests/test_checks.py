@@ -44,6 +44,11 @@ CASES: dict[str, tuple[PointResult, str, Mapping[str, Value], PointResult]] = {
         {"first_bytes_per_s": 300_000_000, "last_bytes_per_s": 199_000_000, "rounds": 3},
         point(rounds=(Round(1, 5.0, 300e6), Round(1, 5.0, 201e6))),
     ),
+    "by_round": (
+        point(rounds=tuple(Round(1, 5.0, 300e6, read_requests_each=each) for each in (1.02, 3.1, None, 1.4))),
+        "requests-by-round", {"direction": "read", "lowest": 1.02, "highest": 3.1, "rounds": 3},
+        point(rounds=tuple(Round(1, 5.0, 300e6, read_requests_each=each) for each in (1.0, 1.25))),
+    ),
     "disturbed": (
         point(events=(Event(5, "no reads for 4 s"), Event(9, "up -> down"))), "events",
         {"events": 2, "first_second": 5}, point(events=()),

@@ -33,6 +33,7 @@ from kvbench.checks.caches import (
 )
 from kvbench.checks.data import hot_object, not_mounted, rereads, sequential, unproven_objects, unwritten
 from kvbench.checks.events import disturbed, other_runs
+from kvbench.checks.requests import by_round
 from kvbench.checks.speed import above_link, cpu_short, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.checks.tails import impossible_mean
 from kvbench.record.results import Caveat, PointResult
@@ -56,6 +57,7 @@ CHECKS: tuple[Check, ...] = (
     clock_went_on,
     saturated,
     drift,
+    by_round,
     disturbed,
     other_runs,
     failed_operations,

@@ -11,6 +11,7 @@ from kvbench.commands.options import (
     AccessOption,
     BeforeReadOption,
     BlockTokensOption,
+    BuffersOption,
     ConnectorOption,
     DatasetOption,
     DriverOption,
@@ -74,6 +75,7 @@ def fio(
     published: PublishedOption = False,
     driver: DriverOption = None,
     fio_layout: FioLayoutOption = "large-files",
+    buffers: BuffersOption = "engine",
     fidelity: Annotated[
         bool,
         typer.Option(
@@ -169,6 +171,7 @@ def fio(
             driver=driver,
             fio_layout=fio_layout,
             fidelity=fidelity,
+            buffers=buffers,
             allow_destroy=allow_destroy or (),
             yes=yes or dry_run,
             allow_shared=allow_shared or dry_run,

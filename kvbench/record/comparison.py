@@ -13,12 +13,13 @@ from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
 from kvbench.record.batches import rounds_apart
-from kvbench.record.results import Mix, PointResult, Round, RunResult
+from kvbench.record.requests import requests_each
+from kvbench.record.results import Mix, PointResult, Round, RunResult, Way
 from kvbench.record.rounds import spread
 from kvbench.record.stats import t_quantile
 
-Outcome = Literal["faster", "slower", "cannot tell apart", "one round only"]
-Metric = Literal["bandwidth", "p50", "p99"]
+Outcome = Literal["faster", "slower", "more", "fewer", "cannot tell apart", "one round only"]
+Metric = Literal["bandwidth", "p50", "p99", "requests"]
 
 _CONFIDENCE = 0.95
 
@@ -29,7 +30,8 @@ _Kind = tuple[str, int, Mix, int]
 class Difference:
     """One direction of one kind of point in two runs: the ratio B / A with its 95 % interval, and what follows.
 
-    For latencies a ratio above 1 is slower, for ``bandwidth`` faster. ``low``/``high`` are None with one round only.
+    For latencies a ratio above 1 is slower, for ``bandwidth`` faster; ``requests`` are those that the device saw for
+    each operation. ``low``/``high`` are None with one round only.
     """
 
     tier_a: str
@@ -55,7 +57,7 @@ def compare(run_a: RunResult, run_b: RunResult) -> list[Difference]:
 
 
 def compare_points(
-    one: PointResult, other: PointResult, metrics: Sequence[Metric] = ("bandwidth", "p99")
+    one: PointResult, other: PointResult, metrics: Sequence[Metric] = ("bandwidth", "p99", "requests")
 ) -> list[Difference]:
     """Every direction and metric that both points have: the ratio other / one with its interval."""
     found: list[Difference] = []
@@ -122,7 +124,7 @@ def _tiers(run: RunResult) -> list[str]:
     return list(dict.fromkeys(point.tier for point in run.points))
 
 
-def _values(point: PointResult, direction: str, metric: Metric) -> list[float]:
+def _values(point: PointResult, direction: Way, metric: Metric) -> list[float]:
     batches = [
         [value for item in group if (value := _of_round(item, direction, metric))]
         for group in rounds_apart(point.rounds)
@@ -134,12 +136,15 @@ def _values(point: PointResult, direction: str, metric: Metric) -> list[float]:
         return []
     if metric == "bandwidth":
         return [side.bytes_per_s] if side.bytes_per_s else []
+    if metric == "requests":
+        each = requests_each(point, direction)
+        return [] if each is None else [each]
     whole = getattr(side.latency_ns, metric) if side.latency_ns else None
     return [float(whole)] if whole else []
 
 
 def _of_round(item: Round, direction: str, metric: Metric) -> float | None:
-    unit = "bytes_per_s" if metric == "bandwidth" else f"{metric}_ns"
+    unit = {"bandwidth": "bytes_per_s", "requests": "requests_each"}.get(metric, f"{metric}_ns")
     value: float | None = getattr(item, f"{direction}_{unit}")
     return value
 
@@ -179,4 +184,6 @@ def _outcome(interval: tuple[float, float] | None, metric: Metric) -> Outcome:
     low, high = interval
     if low <= 1 <= high:
         return "cannot tell apart"
+    if metric == "requests":
+        return "more" if low > 1 else "fewer"
     return "faster" if (low > 1) == (metric == "bandwidth") else "slower"

@@ -116,7 +116,10 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results)."""
+    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results).
+
+    ``buffers`` names the choice of memory that the I/O lands in, ``buffer_memory`` says what it became here.
+    """
 
     ioengine: str | None = None
     direct: bool | None = None
@@ -149,6 +152,10 @@ class Conditions:
     cpu_stalled_percent: float | None = None
     cpu_waiting: float | None = None
     unmounted: str | None = None
+    device_read_requests: Natural | None = None
+    device_write_requests: Natural | None = None
+    buffers: str | None = None
+    buffer_memory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +196,8 @@ class Round:
     read_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
     write_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
     began_s: Measure | None = None
+    read_requests_each: Measure | None = None
+    write_requests_each: Measure | None = None
 
 
 @dataclass(frozen=True, slots=True)

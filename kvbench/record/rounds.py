@@ -10,6 +10,7 @@ from typing import TypeVar
 from kvbench.record.batches import Batch, histograms_over_time, latency_batches, rate_batches, rates_over_time
 from kvbench.record.histogram import Histogram, merge
 from kvbench.record.latency import latency_of
+from kvbench.record.requests import requests_each
 from kvbench.record.results import Calls, Conditions, Direction, LatencyNs, Observation, PointResult, Round
 from kvbench.record.stats import relative_half_width
 
@@ -185,6 +186,8 @@ def _pooled_conditions(parts: Sequence[Conditions]) -> Conditions:
         cached_fraction=_largest([part.cached_fraction for part in parts]),
         device_read_bytes=_total([part.device_read_bytes for part in parts]),
         device_written_bytes=_total([part.device_written_bytes for part in parts]),
+        device_read_requests=_total([part.device_read_requests for part in parts]),
+        device_write_requests=_total([part.device_write_requests for part in parts]),
         failed_ios=_total([part.failed_ios for part in parts]),
         load_1m=_largest([part.load_1m for part in parts]),
         cpu_steal_percent=_largest([part.cpu_steal_percent for part in parts]),
@@ -215,4 +218,6 @@ def _summary(item: Observation) -> Round:
         read_p50_ns=point.read.latency_ns.p50 if point.read and point.read.latency_ns else None,
         write_p50_ns=point.write.latency_ns.p50 if point.write and point.write.latency_ns else None,
         began_s=point.rounds[0].began_s if point.rounds else None,
+        read_requests_each=requests_each(point, "read"),
+        write_requests_each=requests_each(point, "write"),
     )

@@ -9,7 +9,7 @@ from kvbench.decide.crossover import Goal, Verdict
 from kvbench.decide.decision import unnamed_model
 from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
 from kvbench.decide.reference_tiers import reference_tiers
-from kvbench.report import advised, cells, events, fidelity, sheets
+from kvbench.report import advised, cells, events, fidelity, memory, sheets
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
 from kvbench.report.decisions import outcome_text
@@ -36,7 +36,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         missing=tuple(_missing(all_judged, runs, wanted)),
         figures=figures(scene_of(all_judged, runs, wanted)),
         sheets=_sheets(all_judged, runs, wanted),
-        advice=advised.advice(all_judged),
+        advice=(*advised.advice(all_judged), *memory.advice(runs)),
         methods=methods(wanted),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
     )
@@ -186,6 +186,7 @@ def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
         advised.savings(all_judged, wanted),
         sheets.measured(runs),
         fidelity.fidelity_sheet(runs),
+        memory.sheet(runs),
         fidelity.calls_sheet(runs),
         references(runs, reference_tiers()),
         events.sheet(runs),
