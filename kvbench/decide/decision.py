@@ -131,14 +131,15 @@ def verdict_is_settled(
 def doubted_speed(curve: PrefillCurve, uses: Sequence[Use]) -> str | None:
     """Why the curve's speed is not believed for one of the uses, None where it is; InputFileError where it cannot be.
 
-    Without uses it is held against one accelerator and the model that the samples name.
+    Where none is of their model it is held against one accelerator and the model that they name.
     """
     mine = [use for use in uses if curve.model is None or same_model(curve.model, use.model)]
     doubts = [_speed_doubt(curve, use) for use in mine]
-    if not uses:
+    if not mine:
         name = curve.model
         doubts = [speed_doubt(curve, bounds_of(None if name is None else work_of_name(name), name), 1)]
-    found = [doubt for doubt in doubts if doubt is not None]
+    # How many accelerators computed a model that nothing was measured for, is not known.
+    found = [doubt for doubt in doubts if doubt is not None and (mine or not uses or doubt.degree == "impossible")]
     impossible = next((doubt for doubt in found if doubt.degree == "impossible"), None)
     # Of samples that name no model, one use may be the right one.
     if impossible is not None and all(doubt is not None and doubt.degree == "impossible" for doubt in doubts):
