@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "import": "import_:import_",
         "prefill": "prefill:prefill",
         "crossover": "crossover:crossover",
+        "settings": "settings:settings",
         "diff": "diff:diff",
         "report": "report:report",
         "gate": "gate:gate",

@@ -203,7 +203,8 @@ class Use:
     """A model and the I/O that its connector makes: ``units_per_block`` units of ``io_bytes`` per ``block_tokens``.
 
     ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
-    ``threads`` is what all requests together have in flight at most (None: no limit is known).
+    ``threads`` is what all requests together have in flight at most (None: no limit is known). ``engine_block_tokens``
+    are the tokens of the engine's own block where all units are made of blocks of one size, else None.
     """
 
     model: str
@@ -218,6 +219,7 @@ class Use:
     windowed_units: int = 0
     window_units: int = 0
     threads: int | None = None
+    engine_block_tokens: int | None = None
 
     def in_flight(self, concurrent: int) -> int:
         """Units in flight while ``concurrent`` requests restore at once."""

@@ -21,6 +21,7 @@ def uses_of(sized: SizedModel, stored: Stored) -> list[Use]:
 
 def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) -> Use:
     windowed = [group for group in groups if group.window_units is not None and not stored.over_reads]
+    blocks = {group.tokens_per_unit for group in stored.groups}
     return Use(
         model=sized.model,
         tp=sized.tp,
@@ -34,6 +35,7 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
         threads=stored.threads,
         windowed_units=sum(stored.units_per_block(group) for group in windowed),
         window_units=sum((group.window_units or 0) * group.units for group in windowed),
+        engine_block_tokens=stored.engine_block_tokens if len(blocks) == 1 else None,
     )
 
 
