@@ -75,6 +75,7 @@ def test_the_result_holds_what_the_contract_promises(
             "windowed_units": 0,
             "window_units": 0,
             "threads": None,
+            "engine_block_tokens": None,
         }
     ]
     point = next(point for point in saved["points"] if point["id"] == "fast-2359296-mixed-j2")

@@ -461,7 +461,23 @@ def test_llm_d_threads_are_those_of_one_gpu() -> None:
     rates = {(file_bytes // 2, 128): 4e9, (file_bytes // 2, 16): 1e9, (file_bytes // 2, 256): 4e9}
     found = numbers_of(Path("run"), run_of(rates), "llm-d", two, (NVME,))
     assert found.threads == (128,)
-    assert extra_of(write("llm-d", Asked(two, (NVME,), numbers=found)))["threads_per_gpu"] == 64
+    written = write("llm-d", Asked(two, (NVME,), numbers=found))
+    assert extra_of(written)["threads_per_gpu"] == 64
+    assert [one.key for one in written.reasons] == ["block_size", "threads_per_gpu"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_reason_is_of_a_value_that_is_written(engine: str) -> None:
+    sizes = {"vllm": ROW, "lmcache": 16 * ROW, "llm-d": 16 * ROW}
+    rates = {(sizes[engine], jobs): 4e9 for jobs in (1, 16, 64)}
+    changes: dict[str, Any] = {"cpu_bytes": None} if engine == "llm-d" else {}
+    changes |= {"disk_bytes": GIB} if engine == "lmcache" else {}
+    written = write(engine, asked(NVME, numbers=numbers(rates, engine), **changes))
+    text = as_json(written)
+    keys = [one.key for one in written.reasons]
+    assert len(keys) == len(set(keys)) > 0
+    for one in written.reasons:
+        assert f'"{one.key.rpartition(".")[2] if "[" in one.key else one.key}": {json.dumps(one.value)}' in text
 
 
 def test_a_run_that_did_not_measure_it_is_refused() -> None:

@@ -47,7 +47,12 @@ def numbers_of(run_dir: Path, run: RunResult, engine: str, deployed: Deployed, p
     if not measured:
         raise UsageError("--run measures directories and buckets, and no --tier is one; leave it out or add one.")
     reads = [_reads_of(run_dir, run, place, notes) for _, place in measured]
-    chunk, reasons = _chunk(engine, deployed, reads, run_dir)
+    chunk, why = _chunk(engine, deployed, reads, run_dir)
+    reasons = []
+    if chunk.tokens is None and engine == "vllm":
+        notes.append(f"block_size is left out, so a unit is the engine's own block: {why.reason}")
+    else:
+        reasons.append(why)
     threads: list[int | None] = [None] * len(places)
     for (number, place), read in zip(measured, reads, strict=True):
         found = _threads(engine, place, read, chunk, deployed, number)
@@ -74,7 +79,7 @@ def _reads_of(run_dir: Path, run: RunResult, place: Place, notes: list[str]) -> 
     return Reads(run_dir, run, chosen[0], "auto")
 
 
-def _chunk(engine: str, deployed: Deployed, reads: Sequence[Reads], run_dir: Path) -> tuple[_Chunk, list[Reason]]:
+def _chunk(engine: str, deployed: Deployed, reads: Sequence[Reads], run_dir: Path) -> tuple[_Chunk, Reason]:
     """The smallest measured chunk that every place reads about as fast as its best one."""
     candidates = list(_candidates(engine, deployed, reads))
     if not candidates:
@@ -99,7 +104,7 @@ def _chunk(engine: str, deployed: Deployed, reads: Sequence[Reads], run_dir: Pat
         reason = f"units of {chosen.unit:,} bytes read at {rates}, {shares[index]:.0%} of the best of {among} tokens"
     if chosen.tokens is not None:
         reason += "; what fills no whole chunk is computed again"
-    return chosen, [Reason("block_size", tokens, reason)]
+    return chosen, Reason("block_size", tokens, reason)
 
 
 def _candidates(engine: str, deployed: Deployed, reads: Sequence[Reads]) -> list[_Chunk]:

@@ -225,7 +225,7 @@ def _lmcache(asked: Asked) -> Written:
         "lmcache.max_local_cpu_size": asked.cpu_bytes / ranks / _GIB,
     }
     reasons = [
-        Reason("lmcache.chunk_size", stored.block_tokens, _chunk_reason(asked, "LMCache's default")),
+        Reason("lmcache.chunk_size", stored.block_tokens, _measured(asked, "block_size", "LMCache's default")),
         Reason(
             "lmcache.max_local_cpu_size",
             extra["lmcache.max_local_cpu_size"],
@@ -266,10 +266,11 @@ def _llmd(asked: Asked) -> Written:
         "shared_storage_path": directory.root,
         "block_size": stored.block_tokens,
     }
-    reasons = [Reason("block_size", stored.block_tokens, _chunk_reason(asked, "llm-d's default"))]
+    reasons = [Reason("block_size", stored.block_tokens, _measured(asked, "block_size", "llm-d's default"))]
     if threads is not None:
         extra["threads_per_gpu"] = -(-threads // ranks)
-        text = f"{format_count(threads)} threads of the server over {ranks} GPU"
+        text = f"{format_count(threads)} threads of the server, a share for each of {ranks} GPU"
+        text = f"{text}: {_measured(asked, 'threads_per_gpu', 'as given')}"
         reasons.append(Reason("threads_per_gpu", extra["threads_per_gpu"], text))
     return Written(
         "llm-d",
@@ -277,7 +278,7 @@ def _llmd(asked: Asked) -> Written:
         _config("OffloadingConnector", extra),
         {SEED: _SEED_VALUE},
         (*_parallel(deployed), "--distributed-executor-backend", "mp"),
-        reasons=(*reasons, *asked.numbers.reasons),
+        reasons=tuple(reasons),
         notes=(*asked.numbers.notes, *stored.warnings, *stored.traps),
     )
 
@@ -291,9 +292,9 @@ def _one_directory(asked: Asked, who: str, why: str) -> Directory | None:
     return directories[0] if directories else None
 
 
-def _chunk_reason(asked: Asked, default: str) -> str:
-    chosen = [reason.reason for reason in asked.numbers.reasons if reason.key == "block_size"]
-    return chosen[0] if chosen else default
+def _measured(asked: Asked, key: str, default: str) -> str:
+    """The measured reason for a key, else ``default``."""
+    return next((reason.reason for reason in asked.numbers.reasons if reason.key == key), default)
 
 
 ENGINES: Mapping[str, Callable[[Asked], Written]] = MappingProxyType(
