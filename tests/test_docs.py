@@ -70,6 +70,10 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
         ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'
     )
+    (folder / "serve.yaml").write_text(
+        "kv_connector: OffloadingConnector\nkv_role: kv_both\n"
+        "kv_connector_extra_config: {cpu_bytes_to_use: 68719476736}\n"
+    )
     with pytest.MonkeyPatch.context() as monkeypatch:
         install_fake_fio(tmp_path_factory.mktemp("fio"), monkeypatch)
         monkeypatch.chdir(folder)

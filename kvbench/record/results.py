@@ -265,6 +265,7 @@ class Use:
     ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
     ``threads`` is what all requests together have in flight at most (None: no limit is known). ``active_parameters``
     and ``pair_flop`` are what a prompt token costs to compute (see layout.work), None where the config did not say.
+    ``engine_block_tokens`` are the tokens of the engine's own block where all units are made of blocks of one size, else None.
     """
 
     model: str
@@ -279,7 +280,8 @@ class Use:
     windowed_units: Natural = 0
     window_units: Natural = 0
     threads: Positive | None = None
-    # What computing costs changes nothing about what is stored: uses compare without it, also with those of old runs.
+    # What follows changes nothing about what is stored: uses compare without it, also with those of old runs.
+    engine_block_tokens: Positive | None = field(default=None, compare=False)
     active_parameters: Natural | None = field(default=None, compare=False)
     pair_flop: Natural | None = field(default=None, compare=False)
 

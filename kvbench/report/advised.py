@@ -12,6 +12,7 @@ from kvbench.decide.cost import saving
 from kvbench.decide.judged import Judged, LoadedRun, Wanted
 from kvbench.report.cells import name_cell, number_cell, point_name, use_label
 from kvbench.report.data import UNKNOWN, Advice, Cell, Column, Sheet
+from kvbench.settings.viable import line_of
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -70,6 +71,31 @@ def settings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
     ]
     note = "Options of vLLM's kv_connector_extra_config; nothing is written anywhere."
     return Sheet("settings", "Settings that follow", columns, tuple(rows), note)
+
+
+def command_lines(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
+    """The engine's command line for each tier that pays, and why there is none for the others."""
+    columns = (
+        Column("tier", "tier"),
+        Column("model", "model"),
+        Column("concurrent_restores", "at once", True),
+        Column("command_line", "command line"),
+        Column("reason", "why"),
+    )
+    rows = []
+    for item in all_judged:
+        line = line_of(item.crossover, item.run.result.tiers.get(item.crossover.tier, {}), _rates(item, wanted))
+        rows.append(
+            (
+                name_cell(item.tier),
+                name_cell(use_label(item)),
+                number_cell(item.crossover.concurrent_restores, format_count, "--concurrent-restores"),
+                name_cell(line.text or "none"),
+                name_cell(line.reason),
+            )
+        )
+    note = "For a POSIX shell. 'kvbench settings' writes other forms (JSON, Kubernetes) and other sizes of host memory."
+    return Sheet("command_lines", "The engine's command line", columns, tuple(rows) if wanted.curve else (), note)
 
 
 def _rates(item: Judged, wanted: Wanted) -> dict[int, float]:

@@ -183,6 +183,7 @@ def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
         sheets.times(all_judged, runs),
         advised.needs(all_judged, runs),
         advised.settings(all_judged, wanted),
+        advised.command_lines(all_judged, wanted),
         advised.savings(all_judged, wanted),
         sheets.measured(runs),
         fidelity.fidelity_sheet(runs),
