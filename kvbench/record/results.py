@@ -265,7 +265,7 @@ class Use:
     ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
     ``threads`` is what all requests together have in flight at most (None: no limit is known). ``active_parameters``
     and ``pair_flop`` are what a prompt token costs to compute (see layout.work), None where the config did not say.
-    ``engine_block_tokens`` are the tokens of the engine's own block where all units are made of blocks of one size, else None.
+    ``engine_block_tokens`` are the tokens of the engine's own block where all units are made of blocks of one size.
     """
 
     model: str
