@@ -44,6 +44,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "sharded-heads-digest": Feature("0.28.0", "kv_connector/v1/offloading/config.py is_parallelism_agnostic"),
         "disk-backend": Feature("0.28.0", "v1/simple_kv_offload/disk_backend.py"),
         "packed-groups": Feature("0.29.0", "v1/core/kv_cache_utils.py _get_packed_kv_cache_groups"),
+        # Of a window only the blocks that the same prompt needs again are stored: a retention interval of 0 by default.
+        "newest-window-only": Feature("0.30.0", "config/cache.py prefix_cache_retention_interval"),
         "seeded-none-hash": Feature("0.29.0", "v1/core/kv_cache_utils.py resolve_none_hash_seed (#51875)"),
         "sparse-mla-stored-once": Feature("0.31.0", "kv_connector/v1/offloading/config.py kv_tp_replicas"),
         "common-block-size": Feature("0.31.0", "platforms/interface.py _preferred_block_size_for_backends"),
