@@ -1,0 +1,240 @@
+"""Does the engine read its tier as fast as kvbench says? Both on the same files, in turns, in one run.
+
+    python -m benchmarks.engine DIRECTORY... [--blocks 8] [--concurrent 1,4,16] [--rounds 8]
+
+Needs the engine's environment (make engine-up installs it). Serves the lab's model with much KV on every DIRECTORY,
+writes prompts of so many files each, and restores them again and again: every time after both caches of the engine were
+emptied, with a pause before. Engine: the rise of vllm:kv_offload_tiering_read_time_total for each file.
+The others read the same files of as many prompts at once, look them all up first, one thread for a prompt:
+
+    burst, engine's memory   as the engine: with pauses, into rows of one populated region in /dev/shm
+    burst, own buffer        the replay's own memory: one page-aligned buffer for each thread, again and again
+    loop, engine's memory    as the first, but for a second without pauses, which is what the replay driver measures
+    burst, other files       as the first, on files of another set each time: nothing below O_DIRECT has them at hand
+    fio                      psync, a file after the other, its time for each operation (no open, no close)
+
+Prints the mean time of a file, and lane : engine with the 95 % interval over rounds (Welch on logarithms).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import secrets
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from kvbench.drivers.replay.calls import Buffer, CallTimes, CCalls
+from kvbench.record.comparison import ratio_interval
+from tests.lab import engine
+from tests.lab.engine import BLOCK_TOKENS, Engine, Wish
+from tests.lab.processes import wait_until
+
+MODEL = "much-kv"
+FILE_BYTES = BLOCK_TOKENS * 16384
+PAUSE_S, LOOP_S = 0.5, 1.0
+_READ_TIME, _READ_BYTES = "vllm:kv_offload_tiering_read_time_total", "vllm:kv_offload_tiering_read_bytes_total"
+_FS = 'tier="1:fs"'
+
+
+class Row(Buffer):
+    """A row of a region in place of memory of its own."""
+
+    def __init__(self, address: int) -> None:
+        """What a read needs to know of it."""
+        self.address, self.size = address, FILE_BYTES
+
+
+class Region:
+    """Memory like the engine's CPU tier: a file in /dev/shm, mapped shared and populated."""
+
+    def __init__(self, rows: int) -> None:
+        """So many rows of a file's size."""
+        self._path = Path(f"/dev/shm/kvbench-benchmark-{secrets.token_hex(4)}")
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.ftruncate(descriptor, rows * FILE_BYTES)
+            self._memory = mmap.mmap(descriptor, rows * FILE_BYTES)
+        finally:
+            os.close(descriptor)
+            self._path.unlink()
+        # MADV_POPULATE_WRITE (23, Linux 5.14), as SharedOffloadRegion does.
+        self._memory.madvise(23)
+        import numpy as np
+
+        first = int(np.frombuffer(self._memory, dtype=np.uint8).ctypes.data)
+        self.rows = [Row(first + at * FILE_BYTES) for at in range(rows)]
+
+
+@dataclass
+class Lane:
+    """Seconds for a file, one value for each round."""
+
+    seconds: list[float] = field(default_factory=list)
+
+
+def main() -> None:
+    """Measure every directory and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directories", nargs="+", type=Path)
+    parser.add_argument("--blocks", type=int, default=8, help="files of a prompt")
+    parser.add_argument("--concurrent", default="1,4,16")
+    parser.add_argument("--rounds", type=int, default=8)
+    chosen = parser.parse_args()
+    counts = [int(text) for text in chosen.concurrent.split(",")]
+    for directory in chosen.directories:
+        with tempfile.TemporaryDirectory(prefix="kvbench-engine-", dir=directory) as tier:
+            measure(Path(tier), chosen.blocks, counts, chosen.rounds)
+
+
+def measure(tier: Path, blocks: int, counts: Sequence[int], rounds: int) -> None:
+    """The table of one directory."""
+    most = max(counts)
+    wish = Wish("fs", MODEL, tier, cpu_bytes=2 * most * blocks * FILE_BYTES)
+    with engine.serving(wish) as served:
+        prompts = [prompt(number, blocks) for number in range(most)]
+        for each in prompts:
+            served.ask(each)
+        wait_until(lambda: len(served.files()) == most * blocks, 60)
+        files = served.files()
+        others = [copy for number in range(3) for copy in copied(files, tier / f"other-{number}")]
+        print(f"\n{tier.parent}: {len(files)} files of {FILE_BYTES} bytes, {blocks} a prompt")
+        region = Region(most * blocks)
+        for count in counts:
+            lanes = lanes_of(served, prompts[:count], files[: count * blocks], others, region)
+            show(count, take_turns(lanes, rounds))
+
+
+def prompt(number: int, blocks: int) -> list[int]:
+    """Tokens that no other prompt begins with, a few more than whole blocks."""
+    return [10 + number] * 2 + [3 + at % 500 for at in range(blocks * BLOCK_TOKENS + 5)]
+
+
+def copied(files: Sequence[Path], folder: Path) -> list[Path]:
+    """The same sizes under other names, on the device."""
+    folder.mkdir()
+    for at in range(len(files)):
+        with (folder / f"{at}.bin").open("wb") as file:
+            file.write(os.urandom(FILE_BYTES))
+            os.fsync(file.fileno())
+    return sorted(folder.iterdir())
+
+
+def lanes_of(
+    served: Engine, prompts: Sequence[Sequence[int]], files: Sequence[Path], others: Sequence[Path], region: Region
+) -> dict[str, Callable[[], float]]:
+    """Every lane: a call measures one round and says seconds for each file."""
+    per, threads = len(files) // len(prompts), len(prompts)
+    mine = [files[at : at + per] for at in range(0, len(files), per)]
+    rows: list[Sequence[Buffer]] = [region.rows[at : at + per] for at in range(0, len(files), per)]
+    own: list[Sequence[Buffer]] = [[Buffer(FILE_BYTES)] * per for _ in range(threads)]
+    fresh = rotated(others, threads, per)
+    return {
+        "engine": lambda: restored(served, prompts),
+        "burst, engine's memory": lambda: burst(mine, rows),
+        "burst, own buffer": lambda: burst(mine, own),
+        "loop, engine's memory": lambda: loop(mine, rows),
+        "burst, other files": lambda: burst(next(fresh), rows),
+        "fio": lambda: fio(mine),
+    }
+
+
+def rotated(files: Sequence[Path], threads: int, per: int) -> Iterator[list[Sequence[Path]]]:
+    """Files for a burst, others each time until all were used."""
+    at = 0
+    while True:
+        part = [files[(at + step) % len(files)] for step in range(threads * per)]
+        at += threads * per
+        yield [part[start : start + per] for start in range(0, len(part), per)]
+
+
+def take_turns(lanes: dict[str, Callable[[], float]], rounds: int) -> dict[str, Lane]:
+    """So many rounds of every lane, in turns, forwards and backwards, a pause before each."""
+    found = {name: Lane() for name in lanes}
+    for number in range(rounds + 1):
+        for name in list(lanes)[:: -1 if number % 2 else 1]:
+            time.sleep(PAUSE_S)
+            seconds = lanes[name]()
+            # The first round is the first time for everything.
+            if number:
+                found[name].seconds.append(seconds)
+    return found
+
+
+def restored(served: Engine, prompts: Sequence[Sequence[int]]) -> float:
+    """Ask all prompts at once; seconds that the engine's threads read for each file."""
+    served.forget()
+    before = served.total(_READ_TIME, _FS), served.total(_READ_BYTES, _FS)
+    at_once([partial(served.ask, one) for one in prompts])
+    seconds, moved = served.total(_READ_TIME, _FS) - before[0], served.total(_READ_BYTES, _FS) - before[1]
+    wanted = sum(len(one) // BLOCK_TOKENS for one in prompts) * FILE_BYTES
+    if moved != wanted:
+        raise SystemExit(f"the engine read {moved:.0f} bytes from the tier, not {wanted}")
+    return seconds / (moved / FILE_BYTES)
+
+
+def burst(files: Sequence[Sequence[Path]], memory: Sequence[Sequence[Buffer]]) -> float:
+    """Read every thread's files once; seconds for each file."""
+    spent = [0.0] * len(files)
+    calls = CCalls()
+
+    def read(number: int) -> None:
+        times, pairs = CallTimes(), zip(files[number], memory[number], strict=True)
+        spent[number] = sum(calls.load(str(file), row, times) for file, row in pairs)
+
+    lookups = CallTimes()
+    assert all(calls.lookup(str(file), lookups) for part in files for file in part)
+    at_once([partial(read, number) for number in range(len(files))])
+    return sum(spent) / 1e9 / sum(map(len, files))
+
+
+def loop(files: Sequence[Sequence[Path]], memory: Sequence[Sequence[Buffer]]) -> float:
+    """Bursts without a pause for a second; seconds for each file."""
+    found, until = [], time.monotonic() + LOOP_S
+    while time.monotonic() < until:
+        found.append(burst(files, memory))
+    return statistics.fmean(found)
+
+
+def fio(files: Sequence[Sequence[Path]]) -> float:
+    """One job for each prompt, every file of it once; fio's mean completion latency."""
+    command = ["fio", "--output-format=json", "--ioengine=psync", "--direct=1", "--rw=read", f"--bs={FILE_BYTES}"]
+    command += ["--thread", "--openfiles=1", "--file_service_type=sequential", "--group_reporting"]
+    for number, part in enumerate(files):
+        command += [f"--name=prompt{number}", "--filename=" + ":".join(map(str, part))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout)["jobs"][0]["read"]["lat_ns"]["mean"]) / 1e9
+
+
+def at_once(acts: Sequence[Callable[[], object]]) -> None:
+    """Do all of them, each in a thread."""
+    threads = [threading.Thread(target=act) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def show(count: int, lanes: dict[str, Lane]) -> None:
+    """A table for one number of requests."""
+    print(f"{count} at once{'':16} {'ms a file':>10} {'lane : engine':>22}")
+    reference = lanes["engine"].seconds
+    for name, lane in lanes.items():
+        ratio = statistics.geometric_mean(lane.seconds) / statistics.geometric_mean(reference)
+        between = ratio_interval(reference, lane.seconds)
+        interval = "" if between is None else f" ({between[0]:.2f} to {between[1]:.2f})"
+        text = "" if name == "engine" else f"{ratio:.2f}{interval}"
+        print(f"{name:25} {1e3 * statistics.geometric_mean(lane.seconds):10.3f} {text:>22}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
