@@ -13,7 +13,7 @@ The others read the same files of as many prompts at once, look them all up firs
     burst, other files       as the first, on files of another set each time: nothing below O_DIRECT has them at hand
     fio                      psync, a file after the other, its time for each operation (no open, no close)
 
-Prints the mean time of a file, and lane : engine with the 95 % interval over rounds (Welch on logarithms).
+Prints the geometric mean of a file's time, and lane : engine with the 95 % interval over rounds (Welch on logarithms).
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ from tests.lab.processes import wait_until
 MODEL = "much-kv"
 FILE_BYTES = BLOCK_TOKENS * 16384
 PAUSE_S, LOOP_S = 0.5, 1.0
-_READ_TIME, _READ_BYTES = "vllm:kv_offload_tiering_read_time_total", "vllm:kv_offload_tiering_read_bytes_total"
+_LOOKUP = "vllm:kv_offload_tiering_lookup_async_delay_seconds"
+_METRICS = (
+    "vllm:kv_offload_tiering_read_time_total", "vllm:kv_offload_tiering_read_bytes_total",
+    f"{_LOOKUP}_sum", f"{_LOOKUP}_count",
+)  # fmt: skip
 _FS = 'tier="1:fs"'
 
 
@@ -110,8 +114,11 @@ def measure(tier: Path, blocks: int, counts: Sequence[int], rounds: int) -> None
         print(f"\n{tier.parent}: {len(files)} files of {FILE_BYTES} bytes, {blocks} a prompt")
         region = Region(most * blocks)
         for count in counts:
-            lanes = lanes_of(served, prompts[:count], files[: count * blocks], others, region)
+            restores = Restores(served, prompts[:count])
+            lanes = lanes_of(restores, files[: count * blocks], others, region)
             show(count, take_turns(lanes, rounds))
+            waited, looked = statistics.median(restores.waited_s), statistics.median(restores.lookup_s)
+            print(f"a whole hit took {1e3 * waited:.0f} ms, a block's lookup {1e3 * looked:.1f} ms to its answer")
 
 
 def prompt(number: int, blocks: int) -> list[int]:
@@ -130,16 +137,17 @@ def copied(files: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def lanes_of(
-    served: Engine, prompts: Sequence[Sequence[int]], files: Sequence[Path], others: Sequence[Path], region: Region
+    restores: Restores, files: Sequence[Path], others: Sequence[Path], region: Region
 ) -> dict[str, Callable[[], float]]:
     """Every lane: a call measures one round and says seconds for each file."""
-    per, threads = len(files) // len(prompts), len(prompts)
+    threads = len(restores.prompts)
+    per = len(files) // threads
     mine = [files[at : at + per] for at in range(0, len(files), per)]
     rows: list[Sequence[Buffer]] = [region.rows[at : at + per] for at in range(0, len(files), per)]
     own: list[Sequence[Buffer]] = [[Buffer(FILE_BYTES)] * per for _ in range(threads)]
     fresh = rotated(others, threads, per)
     return {
-        "engine": lambda: restored(served, prompts),
+        "engine": restores.once,
         "burst, engine's memory": lambda: burst(mine, rows),
         "burst, own buffer": lambda: burst(mine, own),
         "loop, engine's memory": lambda: loop(mine, rows),
@@ -170,16 +178,32 @@ def take_turns(lanes: dict[str, Callable[[], float]], rounds: int) -> dict[str, 
     return found
 
 
-def restored(served: Engine, prompts: Sequence[Sequence[int]]) -> float:
-    """Ask all prompts at once; seconds that the engine's threads read for each file."""
-    served.forget()
-    before = served.total(_READ_TIME, _FS), served.total(_READ_BYTES, _FS)
-    at_once([partial(served.ask, one) for one in prompts])
-    seconds, moved = served.total(_READ_TIME, _FS) - before[0], served.total(_READ_BYTES, _FS) - before[1]
-    wanted = sum(len(one) // BLOCK_TOKENS for one in prompts) * FILE_BYTES
-    if moved != wanted:
-        raise SystemExit(f"the engine read {moved:.0f} bytes from the tier, not {wanted}")
-    return seconds / (moved / FILE_BYTES)
+@dataclass
+class Restores:
+    """The engine's side: what it says of its reads and lookups, and what its users wait."""
+
+    served: Engine
+    prompts: Sequence[Sequence[int]]
+    waited_s: list[float] = field(default_factory=list)
+    lookup_s: list[float] = field(default_factory=list)
+
+    def once(self) -> float:
+        """Ask all prompts at once; seconds that the engine's threads read for each file."""
+        self.served.forget()
+        before = self._totals()
+        at_once([partial(self._ask, one) for one in self.prompts])
+        seconds, moved, looked_s, looked = (now - old for now, old in zip(self._totals(), before, strict=True))
+        wanted = sum(len(one) // BLOCK_TOKENS for one in self.prompts) * FILE_BYTES
+        if moved != wanted:
+            raise SystemExit(f"the engine read {moved:.0f} bytes from the tier, not {wanted}")
+        self.lookup_s.append(looked_s / max(looked, 1))
+        return seconds / (moved / FILE_BYTES)
+
+    def _ask(self, one: Sequence[int]) -> None:
+        self.waited_s.append(self.served.ask(one))
+
+    def _totals(self) -> list[float]:
+        return [self.served.total(name, _FS) for name in _METRICS]
 
 
 def burst(files: Sequence[Sequence[Path]], memory: Sequence[Sequence[Buffer]]) -> float:

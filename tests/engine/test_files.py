@@ -21,7 +21,8 @@ from tests.lab import engine
 
 Kvbench = Callable[..., Outcome]
 
-PROMPT_TOKENS = 300
+# One that ends within a block, and one of whole blocks of every size.
+PROMPTS = (300, 384)
 NAME = re.compile(
     r"(?P<model>.+)_[0-9a-f]{12}_r0/(?P<a>[0-9a-f]{3})/(?P<b>[0-9a-f]{2})_g(?P<group>\d+)/(?P=a)(?P=b)[0-9a-f]{59}\.bin"
 )
@@ -46,9 +47,11 @@ CASES = [
     Case(model, block, dtype) for model in ("gqa", "windowed", "mixed") for block in BLOCKS for dtype in ("auto", "fp8")
 ]
 CASES += [Case("mla", None, "auto"), Case("mla", None, "fp8"), Case("gqa", None, "auto")]
-# The CPU platform's attention takes multiples of 32, its latent attention only 16 and no fp8.
-REFUSED = {case: "No common block size" for case in CASES if case.block == 16}
-OWN_BLOCK = {"mla": 16, "gqa": engine.BLOCK_TOKENS}
+# The CPU platform's attention takes multiples of 32 tokens, its latent attention no fp8.
+REFUSED = {Case("gqa", 16, dtype): "No common block size" for dtype in ("auto", "fp8")}
+REFUSED[Case("mla", None, "fp8")] = "fp8 KV cache for CPU MLA is not yet implemented"
+# With windows the engine takes 32 where 16 is asked for, without a word.
+TAKEN = {Case(model, 16, dtype): 32 for model in ("windowed", "mixed") for dtype in ("auto", "fp8")}
 
 
 @pytest.fixture(scope="session")
@@ -69,8 +72,8 @@ def _trial(root: Path, case: Case) -> dict[str, Any]:
     }
     if case.block is not None:
         arguments["block_size"] = case.block
-    prompt = list(range(3, 3 + PROMPT_TOKENS))
-    return {"name": case.name, "arguments": arguments, "prompts": [prompt], "again": True, "settle_s": 1.0}
+    prompts = [list(range(number, number + tokens)) for number, tokens in enumerate(PROMPTS, 3)]
+    return {"name": case.name, "arguments": arguments, "prompts": prompts, "again": True, "settle_s": 1.0}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -83,28 +86,28 @@ def test_the_engines_files_are_those_that_kvbench_says(
         assert REFUSED[case] in answer.refused[1]
         return
     assert answer.refused is None, answer.refused
-    tokens = case.block or OWN_BLOCK[case.model]
+    tier = root / "tiers" / case.name
+    (config,) = (json.loads(file.read_text()) for file in tier.glob("*/config.json"))
+    tokens = config["tokens_per_hash"]
+    assert (config["model_name"], tokens) == (str(root / "models" / case.model), TAKEN.get(case, case.block or tokens))
     said = kvbench(
         "blocksize", root / "models" / case.model, "--connector", "vllm-fs", "--engine-version", "0.32",
-        "--block-tokens", str(tokens), "--kv-dtype", case.dtype, "--context", str(PROMPT_TOKENS), "--json",
+        "--block-tokens", str(tokens), "--kv-dtype", case.dtype, "--context", ",".join(map(str, PROMPTS)), "--json",
     ).json()["models"][0]["connectors"][0]  # fmt: skip
-    tier = root / "tiers" / case.name
+    groups = said["groups"]
     written = _written(tier, root / "models" / case.model)
-    wanted: Counter[tuple[int, int]] = Counter()
-    for group in said["groups"]:
-        wanted[group["index"], group["padded_bytes"]] = units(group, tokens)
-    assert written == wanted
-    # The first time nothing was there, the second time every whole block was.
-    assert answer.cached_tokens == [[0], [PROMPT_TOKENS // tokens * tokens]]
-
-
-def units(group: dict[str, Any], tokens: int) -> int:
-    """Files of a group for the prompt."""
-    return PROMPT_TOKENS // tokens
+    assert written.keys() == {(group["index"], group["padded_bytes"]) for group in groups}
+    assert written.total() == sum(request["units_written"] for request in said["requests"])
+    for group in groups:
+        if not group["newest_only"]:
+            assert written[group["index"], group["padded_bytes"]] == sum(length // tokens for length in PROMPTS)
+    # The first time nothing was there. Windows leave the block of the last token to be computed.
+    left = 1 if any(group["newest_only"] for group in groups) else 0
+    assert answer.cached_tokens == [[0, 0], [(length - left) // tokens * tokens for length in PROMPTS]]
 
 
 def _written(tier: Path, model: Path) -> Counter[tuple[int, int]]:
-    """Files by group and size; every one has the engine's name, and its folder's config.json names the model."""
+    """Files by group and size; every one has the engine's name."""
     found: Counter[tuple[int, int]] = Counter()
     for file in tier.rglob("*"):
         if file.is_dir() or file.name == "config.json":
@@ -113,6 +116,4 @@ def _written(tier: Path, model: Path) -> Counter[tuple[int, int]]:
         assert match is not None, file
         assert match["model"] == str(model).replace("/", "_")
         found[int(match["group"]), file.stat().st_size] += 1
-    (config,) = tier.glob("*/config.json")
-    assert json.loads(config.read_text())["model_name"] == str(model)
     return found
