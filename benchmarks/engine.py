@@ -7,13 +7,16 @@ writes prompts of so many files each, and restores them again and again: every t
 emptied, with a pause before. Engine: the rise of vllm:kv_offload_tiering_read_time_total for each file.
 The others read the same files of as many prompts at once, look them all up first, one thread for a prompt:
 
-    burst, engine's memory   as the engine: with pauses, into rows of one populated region in /dev/shm
+    burst, engine's memory   as the engine: with pauses, into the very pages of its CPU tier
+    burst, other region      the same into a region that was made the same way, of other pages
     burst, own buffer        the replay's own memory: one page-aligned buffer for each thread, again and again
     loop, engine's memory    as the first, but for a second without pauses, which is what the replay driver measures
     burst, other files       as the first, on files of another set each time: nothing below O_DIRECT has them at hand
     fio                      psync, a file after the other, its time for each operation (no open, no close)
 
-Prints the geometric mean of a file's time, and lane : engine with the 95 % interval over rounds (Welch on logarithms).
+Prints the geometric mean of a file's time, the block device's requests for each file (a read is cut where its memory is
+not contiguous; those of everybody on the machine), and lane : engine with the 95 % interval over rounds (Welch on
+logarithms).
 """
 
 from __future__ import annotations
@@ -59,31 +62,47 @@ class Row(Buffer):
 
 
 class Region:
-    """Memory like the engine's CPU tier: a file in /dev/shm, mapped shared and populated."""
+    """Rows of a populated file in /dev/shm that is mapped shared, as the engine's CPU tier is."""
 
-    def __init__(self, rows: int) -> None:
-        """So many rows of a file's size."""
-        self._path = Path(f"/dev/shm/kvbench-benchmark-{secrets.token_hex(4)}")
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.ftruncate(descriptor, rows * FILE_BYTES)
-            self._memory = mmap.mmap(descriptor, rows * FILE_BYTES)
-        finally:
-            os.close(descriptor)
-            self._path.unlink()
-        # MADV_POPULATE_WRITE (23, Linux 5.14), as SharedOffloadRegion does.
-        self._memory.madvise(23)
+    def __init__(self, path: Path) -> None:
+        """The rows of a file that is there."""
         import numpy as np
 
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
         first = int(np.frombuffer(self._memory, dtype=np.uint8).ctypes.data)
-        self.rows = [Row(first + at * FILE_BYTES) for at in range(rows)]
+        self.rows = [Row(first + at * FILE_BYTES) for at in range(len(self._memory) // FILE_BYTES)]
+        self._next = 0
+
+    @classmethod
+    def another(cls, rows: int) -> Region:
+        """One that is made as SharedOffloadRegion makes the engine's, of other pages."""
+        path = Path(f"/dev/shm/kvbench-benchmark-{secrets.token_hex(4)}")
+        try:
+            path.touch(mode=0o600, exist_ok=False)
+            os.truncate(path, rows * FILE_BYTES)
+            made = cls(path)
+        finally:
+            path.unlink(missing_ok=True)
+        # MADV_POPULATE_WRITE (23, Linux 5.14).
+        made._memory.madvise(23)
+        return made
+
+    def take(self, threads: int, each: int) -> list[Sequence[Buffer]]:
+        """Rows for so many threads, others each time until all were used: which the engine takes is not known."""
+        found: list[Sequence[Buffer]] = []
+        for _ in range(threads):
+            found.append([self.rows[(self._next + step) % len(self.rows)] for step in range(each)])
+            self._next += each
+        return found
 
 
 @dataclass
 class Lane:
-    """Seconds for a file, one value for each round."""
+    """Seconds for a file and what the device was asked for it, one value for each round."""
 
     seconds: list[float] = field(default_factory=list)
+    requests: list[float] = field(default_factory=list)
 
 
 def main() -> None:
@@ -103,7 +122,7 @@ def main() -> None:
 def measure(tier: Path, blocks: int, counts: Sequence[int], rounds: int) -> None:
     """The table of one directory."""
     most = max(counts)
-    wish = Wish("fs", MODEL, tier, cpu_bytes=2 * most * blocks * FILE_BYTES)
+    wish = Wish("fs", MODEL, tier, cpu_bytes=most * blocks * FILE_BYTES)
     with engine.serving(wish) as served:
         prompts = [prompt(number, blocks) for number in range(most)]
         for each in prompts:
@@ -112,11 +131,11 @@ def measure(tier: Path, blocks: int, counts: Sequence[int], rounds: int) -> None
         files = served.files()
         others = [copy for number in range(3) for copy in copied(files, tier / f"other-{number}")]
         print(f"\n{tier.parent}: {len(files)} files of {FILE_BYTES} bytes, {blocks} a prompt")
-        region = Region(most * blocks)
+        regions = [Region(engine.memory_files(served.engine_id)[0]), Region.another(most * blocks)]
         for count in counts:
             restores = Restores(served, prompts[:count])
-            lanes = lanes_of(restores, files[: count * blocks], others, region)
-            show(count, take_turns(lanes, rounds))
+            lanes = lanes_of(restores, files[: count * blocks], others, regions)
+            show(count, take_turns(lanes, rounds, Device(tier)))
             waited, looked = statistics.median(restores.waited_s), statistics.median(restores.lookup_s)
             print(f"a whole hit took {1e3 * waited:.0f} ms, a block's lookup {1e3 * looked:.1f} ms to its answer")
 
@@ -137,21 +156,22 @@ def copied(files: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def lanes_of(
-    restores: Restores, files: Sequence[Path], others: Sequence[Path], region: Region
+    restores: Restores, files: Sequence[Path], others: Sequence[Path], regions: Sequence[Region]
 ) -> dict[str, Callable[[], float]]:
     """Every lane: a call measures one round and says seconds for each file."""
     threads = len(restores.prompts)
     per = len(files) // threads
     mine = [files[at : at + per] for at in range(0, len(files), per)]
-    rows: list[Sequence[Buffer]] = [region.rows[at : at + per] for at in range(0, len(files), per)]
+    its, another = regions
     own: list[Sequence[Buffer]] = [[Buffer(FILE_BYTES)] * per for _ in range(threads)]
     fresh = rotated(others, threads, per)
     return {
         "engine": restores.once,
-        "burst, engine's memory": lambda: burst(mine, rows),
+        "burst, engine's memory": lambda: burst(mine, its.take(threads, per)),
+        "burst, other region": lambda: burst(mine, another.take(threads, per)),
         "burst, own buffer": lambda: burst(mine, own),
-        "loop, engine's memory": lambda: loop(mine, rows),
-        "burst, other files": lambda: burst(next(fresh), rows),
+        "loop, engine's memory": lambda: loop(mine, its.take(threads, per)),
+        "burst, other files": lambda: burst(next(fresh), its.take(threads, per)),
         "fio": lambda: fio(mine),
     }
 
@@ -165,16 +185,35 @@ def rotated(files: Sequence[Path], threads: int, per: int) -> Iterator[list[Sequ
         yield [part[start : start + per] for start in range(0, len(part), per)]
 
 
-def take_turns(lanes: dict[str, Callable[[], float]], rounds: int) -> dict[str, Lane]:
+class Device:
+    """What the block device below a directory has read; a network's file system has none."""
+
+    def __init__(self, folder: Path) -> None:
+        """Find it."""
+        number = folder.stat().st_dev
+        self._stat = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/stat")
+
+    def reads(self) -> tuple[int, int]:
+        """Requests and bytes so far, of everybody (Documentation/block/stat.rst)."""
+        if not self._stat.exists():
+            return 0, 0
+        fields = self._stat.read_text().split()
+        return int(fields[0]), int(fields[2]) * 512
+
+
+def take_turns(lanes: dict[str, Callable[[], float]], rounds: int, device: Device) -> dict[str, Lane]:
     """So many rounds of every lane, in turns, forwards and backwards, a pause before each."""
     found = {name: Lane() for name in lanes}
     for number in range(rounds + 1):
         for name in list(lanes)[:: -1 if number % 2 else 1]:
             time.sleep(PAUSE_S)
+            before = device.reads()
             seconds = lanes[name]()
+            requests, moved = (now - old for now, old in zip(device.reads(), before, strict=True))
             # The first round is the first time for everything.
             if number:
                 found[name].seconds.append(seconds)
+                found[name].requests.append(requests / max(moved / FILE_BYTES, 1))
     return found
 
 
@@ -250,14 +289,15 @@ def at_once(acts: Sequence[Callable[[], object]]) -> None:
 
 def show(count: int, lanes: dict[str, Lane]) -> None:
     """A table for one number of requests."""
-    print(f"{count} at once{'':16} {'ms a file':>10} {'lane : engine':>22}")
+    print(f"{count} at once{'':16} {'ms a file':>10} {'requests':>8} {'lane : engine':>22}")
     reference = lanes["engine"].seconds
     for name, lane in lanes.items():
         ratio = statistics.geometric_mean(lane.seconds) / statistics.geometric_mean(reference)
         between = ratio_interval(reference, lane.seconds)
         interval = "" if between is None else f" ({between[0]:.2f} to {between[1]:.2f})"
         text = "" if name == "engine" else f"{ratio:.2f}{interval}"
-        print(f"{name:25} {1e3 * statistics.geometric_mean(lane.seconds):10.3f} {text:>22}", flush=True)
+        mean_ms, requests = 1e3 * statistics.geometric_mean(lane.seconds), statistics.median(lane.requests)
+        print(f"{name:25} {mean_ms:10.3f} {requests:8.2f} {text:>22}", flush=True)
 
 
 if __name__ == "__main__":
