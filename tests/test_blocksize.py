@@ -74,6 +74,7 @@ GPT_OSS_20B: dict[str, Any] = {
                     "window_units": None,
                     "kept": None,
                     "per_step": False,
+                    "newest_only": False,
                     "aligned_512": True,
                     "aligned_4096": True,
                 }

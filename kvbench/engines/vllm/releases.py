@@ -53,6 +53,8 @@ FEATURES: Mapping[str, Feature] = MappingProxyType(
         "canonical-layout": Feature("0.28.0", "kv_connector/v1/offloading/config.py build_offloading_config"),
         "tier-module-path": Feature("0.28.0", "v1/kv_offload/tiering/factory.py get_tier_class"),
         "packed-groups": Feature("0.29.0", "v1/core/kv_cache_utils.py _get_packed_kv_cache_groups"),
+        # Of a window only the blocks that the same prompt needs again are stored: a retention interval of 0 by default.
+        "newest-window-only": Feature("0.30.0", "config/cache.py prefix_cache_retention_interval"),
         "seeded-none-hash": Feature("0.29.0", "v1/core/kv_cache_utils.py resolve_none_hash_seed (#51875)"),
         # With it the key enable_cross_layers_blocks went (v1/core/kv_cache_utils.py up to 0.28).
         "no-cross-layers-key": Feature("0.29.0", "v1/core/kv_cache_utils.py"),
