@@ -13,7 +13,7 @@ from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
 from kvbench.record.batches import rounds_apart
-from kvbench.record.results import Mix, PointResult, Round, RunResult
+from kvbench.record.results import WAYS, Mix, PointResult, RunResult, SideSummary, Way
 from kvbench.record.rounds import spread
 from kvbench.record.stats import t_quantile
 
@@ -37,7 +37,7 @@ class Difference:
     io_bytes: int
     mix: Mix
     numjobs: int
-    direction: Literal["read", "write"]
+    direction: Way
     metric: Metric
     a: float
     b: float
@@ -59,7 +59,7 @@ def compare_points(
 ) -> list[Difference]:
     """Every direction and metric that both points have: the ratio other / one with its interval."""
     found: list[Difference] = []
-    for direction in ("read", "write"):
+    for direction in WAYS:
         for metric in metrics:
             values_a, values_b = _values(one, direction, metric), _values(other, direction, metric)
             if values_a and values_b:
@@ -122,32 +122,27 @@ def _tiers(run: RunResult) -> list[str]:
     return list(dict.fromkeys(point.tier for point in run.points))
 
 
-def _values(point: PointResult, direction: str, metric: Metric) -> list[float]:
+def _values(point: PointResult, direction: Way, metric: Metric) -> list[float]:
     batches = [
-        [value for item in group if (value := _of_round(item, direction, metric))]
+        [value for item in group if (value := _number(item.side(direction), metric))]
         for group in rounds_apart(point.rounds)
     ]
     if any(batches):
         return [geometric_mean(values) for values in batches if values]
-    side = point.read if direction == "read" else point.write
-    if side is None:
-        return []
-    if metric == "bandwidth":
-        return [side.bytes_per_s] if side.bytes_per_s else []
-    whole = getattr(side.latency_ns, metric) if side.latency_ns else None
+    whole = _number(SideSummary.of(point.side(direction)), metric)
     return [float(whole)] if whole else []
 
 
-def _of_round(item: Round, direction: str, metric: Metric) -> float | None:
-    unit = "bytes_per_s" if metric == "bandwidth" else f"{metric}_ns"
-    value: float | None = getattr(item, f"{direction}_{unit}")
-    return value
+def _number(side: SideSummary, metric: Metric) -> float | None:
+    if metric == "bandwidth":
+        return side.bytes_per_s
+    return side.p50_ns if metric == "p50" else side.p99_ns
 
 
 def _difference(
     one: PointResult,
     other: PointResult,
-    direction: Literal["read", "write"],
+    direction: Way,
     metric: Metric,
     a: Sequence[float],
     b: Sequence[float],
