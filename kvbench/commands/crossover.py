@@ -104,10 +104,18 @@ def crossover(
             "figure)."
         )
     wanted = decision.Wanted(
-        model, tp, connector, decision.parse_mix(mix), parse_counts(concurrent_restores, "--concurrent-restores"),
-        goal_of(target_context, ttft_budget), gpu_copy_of(gpu_copy), parse_what_ifs(what_if),
-    )  # fmt: skip
-    decided = decision.decide_runs([results.open_run(path) for path in found], prefill.curve, wanted)
+        curve=prefill.curve,
+        samples=prefill.samples,
+        goal=goal_of(target_context, ttft_budget),
+        concurrent=parse_counts(concurrent_restores, "--concurrent-restores"),
+        mix=decision.parse_mix(mix),
+        models=() if model is None else (model,),
+        tp=tp,
+        connector=connector,
+        gpu_copy_bytes_per_s=gpu_copy_of(gpu_copy),
+        what_ifs=parse_what_ifs(what_if),
+    )
+    decided = decision.decide_runs([results.open_run(path) for path in found], wanted)
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
     shown = tables.all_tables(decided)
     if markdown is not None:

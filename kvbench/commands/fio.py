@@ -267,8 +267,8 @@ def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_by
     from kvbench.decide.crossover import Goal
     from kvbench.decide.decision import Wanted, verdict_is_settled
 
-    wanted = Wanted(None, None, None, "auto", (1,), Goal(target_tokens), gpu_copy_bytes_per_s)
-    return lambda item, run: verdict_is_settled(item, run_dir, run, curve, wanted)
+    wanted = Wanted(curve, None, Goal(target_tokens), gpu_copy_bytes_per_s=gpu_copy_bytes_per_s)
+    return lambda item, run: verdict_is_settled(item, run_dir, run, wanted)
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:

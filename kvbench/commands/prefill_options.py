@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from kvbench.decide.cost import Load
     from kvbench.decide.crossover import Goal
-    from kvbench.decide.judged import Wanted
+    from kvbench.decide.decision import Wanted
     from kvbench.prefill.curve import PrefillCurve
     from kvbench.prefill.samples import Samples
 
@@ -185,8 +185,7 @@ def wanted_of(
 ) -> Wanted:
     """What ``report`` and ``gate`` are to judge."""
     from kvbench.commands.options import parse_counts
-    from kvbench.decide.decision import parse_mix
-    from kvbench.decide.judged import Wanted
+    from kvbench.decide.decision import Wanted, parse_mix
 
     prefill = prefill_of(ttft)
     say_notes(prefill)

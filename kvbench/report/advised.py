@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kvbench.decide import decision
 from kvbench.decide.advice import in_plain_words, settings_of, which_tier
 from kvbench.decide.breakeven import BreakEven
 from kvbench.decide.cost import saving
-from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.reads import Reads
+from kvbench.decide.runs import LoadedRun
 from kvbench.report.cells import name_cell, number_cell, point_name, use_label
 from kvbench.report.data import UNKNOWN, Advice, Cell, Column, Sheet
 from kvbench.units import (
@@ -73,7 +74,7 @@ def settings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
 
 
 def _rates(item: Judged, wanted: Wanted) -> dict[int, float]:
-    reads = decision.Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)
+    reads = Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)
     return reads.rates(item.use.io_bytes)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record import results
 from kvbench.record.events import WINDOW_S, running, standstills
 from kvbench.record.histogram import Histogram, merge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.fidelity import Fidelity, fidelity
 from kvbench.record.results import Calls, PointResult, RunResult
 from kvbench.report.cells import name_cell, number_cell, point_name
