@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from kvbench.decide.crossover import (
     Crossover,
     Goal,
-    Request,
+    RequestCrossover,
     Verdict,
     decide,
-    judge,
     published_tokens,
     single_block_at,
     single_block_crossover,
+    verdict_of,
 )
 from kvbench.decide.decision import Wanted, decide_runs, same_model, to_json, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
@@ -264,10 +264,10 @@ FLAT = RestoreCurve(
 )
 
 
-def request(kind: str, low: int | None = None, high: int | None = None) -> Request:
+def request(kind: str, low: int | None = None, high: int | None = None) -> RequestCrossover:
     """A request crossover of that kind."""
     tokens = 4000 if kind == "from" else None
-    return Request(kind, tokens, low, high, "because")  # type: ignore[arg-type]
+    return RequestCrossover(kind, tokens, low, high, "because")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ def request(kind: str, low: int | None = None, high: int | None = None) -> Reque
         (request("unknown"), "cannot say"),
     ],
 )  # fmt: skip
-def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
-    found, reason = judge(asked, FLAT, curve(), Goal(TARGET))
+def test_the_verdict_rule(asked: RequestCrossover, verdict: Verdict) -> None:
+    found, reason = verdict_of(asked, FLAT, curve(), Goal(TARGET))
     assert found == verdict
     assert reason
 
@@ -312,8 +312,8 @@ def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
         (1.7, request("unknown"), "cannot say"),
     ],
 )
-def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> None:
-    found, reason = judge(asked, FLAT, curve(), Goal(TARGET, budget))
+def test_the_ttft_budget(budget: float, asked: RequestCrossover, verdict: Verdict) -> None:
+    found, reason = verdict_of(asked, FLAT, curve(), Goal(TARGET, budget))
     assert found == verdict
     if budget != 2.3 and asked.kind == "always":
         assert f"of {budget:g} s allowed" in reason
@@ -321,12 +321,12 @@ def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> Non
 
 @pytest.mark.parametrize("kind", ["always", "never", "from"])
 def test_a_target_below_the_measured_range(kind: str) -> None:
-    found, reason = judge(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
+    found, reason = verdict_of(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
     assert (found, reason) == ("cannot say", "prefill was measured from 2,048 tokens on, the target is 1,024")
 
 
 def test_never_does_not_reach_beyond_the_measured_range() -> None:
-    found, reason = judge(request("never"), FLAT, curve(last=4096), Goal(TARGET))
+    found, reason = verdict_of(request("never"), FLAT, curve(last=4096), Goal(TARGET))
     assert (found, reason) == ("cannot say", "prefill was measured up to 4,096 tokens, the target is 8,192")
 
 

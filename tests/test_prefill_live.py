@@ -276,8 +276,8 @@ def test_no_doubt(harmless: Record) -> None:
 
 
 def test_a_sample_stands_at_its_true_length() -> None:
-    assert judge.judge(record(tokens=479)).tokens == 479
-    assert judge.judge(replace(record(tokens=None), counted_tokens=990)).tokens == 990
+    assert judge.judge_sample(record(tokens=479)).tokens == 479
+    assert judge.judge_sample(replace(record(tokens=None), counted_tokens=990)).tokens == 990
 
 
 def test_a_drop_after_the_first_sample_without_the_servers_word_spoils_the_length() -> None:
@@ -822,7 +822,8 @@ def test_a_warm_prompt_is_detected(real: LlmServer) -> None:
     cold, warm = (client.stream("/v1/completions", body) for _ in range(2))
     client.close()
     judged = [
-        judge.judge(Record("sample", 0, "", 1, item.prompt_tokens, None, 300, 0, item)).refused for item in (cold, warm)
+        judge.judge_sample(Record("sample", 0, "", 1, item.prompt_tokens, None, 300, 0, item)).refused
+        for item in (cold, warm)
     ]
     assert judged[0] is None
     assert judged[1] is not None

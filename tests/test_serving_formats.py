@@ -18,7 +18,7 @@ from kvbench.formats import serving
 from kvbench.formats.serving import documents, read_file
 from kvbench.formats.serving.folder import collect
 from kvbench.formats.serving.record import ServingRun
-from kvbench.prefill.usable import take
+from kvbench.prefill.selection import take
 from tests.factories import DATA, shared_data
 
 SAMPLES = DATA / "serving"

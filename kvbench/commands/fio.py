@@ -275,13 +275,13 @@ def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
     from kvbench import console
     from kvbench.record import results
-    from kvbench.record.fidelity import fidelity, fidelity_json
+    from kvbench.record.fidelity import compare_drivers, fidelity_json
     from kvbench.report import tables
     from kvbench.report.events import events_table
     from kvbench.report.fidelity import fidelity_table
 
     if as_json:
-        compared = fidelity(result)
+        compared = compare_drivers(result)
         extra = {"fidelity": fidelity_json(compared)} if compared else {}
         console.print_json({"run_dir": str(run_dir), **results.to_json(result), **extra})
         return

@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from kvbench.decide.band import Band, band, recompute_band
-from kvbench.decide.cost import Load
+from kvbench.decide.cost import Traffic
 from kvbench.decide.crossover import (
     CONFIDENCE,
     PUBLISHED_JOBS,
     Crossover,
     Goal,
-    Request,
+    RequestCrossover,
     SingleBlock,
     decide,
     published_tokens,
@@ -37,7 +37,7 @@ from kvbench.errors import InputFileError, UsageError
 from kvbench.layout.models import work_of_name
 from kvbench.layout.work import Work, bounds_of
 from kvbench.prefill.curve import Floats, PrefillCurve
-from kvbench.prefill.plausible import SpeedDoubt, speed_doubt
+from kvbench.prefill.plausible import SpeedWarning, speed_warning
 from kvbench.prefill.samples import Samples
 from kvbench.record.results import Observation, PointResult, RunResult, Use
 from kvbench.units import split_list
@@ -83,7 +83,7 @@ class Wanted:
     connector: str | None = None
     gpu_copy_bytes_per_s: int | None = None
     what_ifs: tuple[WhatIf, ...] = ()
-    load: Load | None = None
+    traffic: Traffic | None = None
 
     def holds(self, use: Use) -> bool:
         """Whether the user asked about that model, TP and connector."""
@@ -200,7 +200,7 @@ def verdict_is_settled(observation: Observation, run_dir: Path, run: RunResult, 
         if (use.io_bytes, use.parallelism_per_request) == (point.io_bytes, point.numjobs)
         and (curve := _curve_of(use, wanted)) is not None
     )
-    if point.mix != "mixed" or not resting or any(_speed_doubt(curve, use) for use, curve in resting):
+    if point.mix != "mixed" or not resting or any(_speed_warning(curve, use) for use, curve in resting):
         return None
     if read_latency(point) is None:
         return False
@@ -216,14 +216,14 @@ def doubted_speed(curve: PrefillCurve, uses: Sequence[Use]) -> str | None:
     Without uses it is held against one accelerator and the model that the samples name.
     """
     mine = [use for use in uses if is_of(curve, use)]
-    doubts = [_speed_doubt(curve, use) for use in mine]
+    warnings = [_speed_warning(curve, use) for use in mine]
     if not uses:
         name = curve.model
-        doubts = [speed_doubt(curve, bounds_of(None if name is None else work_of_name(name), name), 1)]
-    found = [doubt for doubt in doubts if doubt is not None]
-    impossible = next((doubt for doubt in found if doubt.degree == "impossible"), None)
+        warnings = [speed_warning(curve, bounds_of(None if name is None else work_of_name(name), name), 1)]
+    found = [warning for warning in warnings if warning is not None]
+    impossible = next((warning for warning in found if warning.degree == "impossible"), None)
     # Of samples that name no model, one use may be the right one.
-    if impossible is not None and all(doubt is not None and doubt.degree == "impossible" for doubt in doubts):
+    if impossible is not None and all(warning is not None and warning.degree == "impossible" for warning in warnings):
         raise InputFileError(
             f"{curve.source}: {impossible.text} Correct the samples, name their model with --ttft-model, or vouch for "
             "them with --any-speed, as on a server without accelerators or with more of them."
@@ -360,15 +360,15 @@ def _unfit(curve: PrefillCurve, measured_use: Use, use: Use) -> str | None:
     """Why no verdict can rest on the curve; the prefill speed at which restoring would win is known all the same."""
     if not is_of(curve, use):
         return f"the TTFT samples are of {curve.model}; give samples of {use.model}"
-    doubt = _speed_doubt(curve, measured_use)
-    return None if doubt is None else f"the prefill speed is doubtful: {doubt.text}"
+    warning = _speed_warning(curve, measured_use)
+    return None if warning is None else f"the prefill speed is doubtful: {warning.text}"
 
 
-def _speed_doubt(curve: PrefillCurve, use: Use) -> SpeedDoubt | None:
+def _speed_warning(curve: PrefillCurve, use: Use) -> SpeedWarning | None:
     """What is wrong with the curve's speed for a use; runs of before that was stored are judged by the model's name."""
     stored = use.active_parameters is not None
     work = Work(use.active_parameters or 0, use.pair_flop or 0) if stored else work_of_name(use.model)
-    return speed_doubt(curve, bounds_of(work, use.model), use.tp)
+    return speed_warning(curve, bounds_of(work, use.model), use.tp)
 
 
 def _is_sibling(one: Use, other: Use) -> bool:
@@ -398,7 +398,7 @@ def _undecided(
         point=None,
         restore_tokens_per_s=None,
         single_block=None,
-        request=Request("unknown", None, None, None, reason),
+        request=RequestCrossover("unknown", None, None, None, reason),
         verdict="cannot say",
         verdict_reason=reason,
         around=around,

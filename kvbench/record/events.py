@@ -37,7 +37,7 @@ class Standstill:
 
     @property
     def event(self) -> Event:
-        """It as an event of its first second."""
+        """The standstill as an event of its first second."""
         return Event(self.first, self.text)
 
 

@@ -32,7 +32,7 @@ class Recorder:
     """The operations of one thread; only that thread adds to it."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start without any operation."""
         self.sides: dict[Way, _Side] = {"read": _Side(), "write": _Side()}
         self.failures: list[str] = []
 

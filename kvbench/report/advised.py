@@ -149,7 +149,7 @@ def savings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
         Column("gpu_hours_per_day", "GPU-hours a day", True),
         Column("price_per_day", "money a day", True),
     )
-    rows = tuple(row for item in all_judged for row in _savings_rows(item, wanted)) if wanted.load else ()
+    rows = tuple(row for item in all_judged for row in _savings_rows(item, wanted)) if wanted.traffic else ()
     note = (
         "A hit saves the prefill of its prompt on every GPU; while it is restored the GPUs serve others. On a tier "
         "that is not viable the same time is saved, but the request waits longer than recomputing would take."
@@ -159,9 +159,9 @@ def savings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
 
 def _savings_rows(item: Judged, wanted: Wanted) -> Iterator[tuple[Cell, ...]]:
     at = item.crossover.at_target
-    if item.curve is None or at is None or wanted.load is None:
+    if item.curve is None or at is None or wanted.traffic is None:
         return
-    saved = saving(item.curve, at.tokens, wanted.load)
+    saved = saving(item.curve, at.tokens, wanted.traffic)
     if saved is None:
         return
     per_hit = "recompute time x --gpus"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from kvbench.decide.breakeven import BreakEven
-from kvbench.decide.crossover import Budget, Crossover, Request, SingleBlock, published_tokens, single_block_at
+from kvbench.decide.crossover import Budget, Crossover, RequestCrossover, SingleBlock, published_tokens, single_block_at
 from kvbench.decide.decision import PUBLISHED_COSTS_S, Decisions
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.tables import Table
@@ -185,7 +185,7 @@ def outcome_text(crossover: Crossover) -> str:
     return request_text(crossover.request)
 
 
-def request_text(request: Request) -> str:
+def request_text(request: RequestCrossover) -> str:
     """``from 12,345 tokens (11,000 to 14,000)``, ``always``, ``never`` or ``unknown``."""
     if request.kind != "from" or request.tokens is None:
         return request.kind

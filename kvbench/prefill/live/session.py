@@ -111,7 +111,9 @@ class Session:
         return self._alone(dialect, Job("calibration", self._index(), 1, None, None, size))
 
     def _length(self, tokens: int, concurrency: int, progress: Progress) -> None:
-        earlier = [r for r in self._of(tokens, concurrency) if r.kind == "sample" and judge.judge(r).refused is None]
+        earlier = [
+            r for r in self._of(tokens, concurrency) if r.kind == "sample" and judge.judge_sample(r).refused is None
+        ]
         if judge.enough(earlier, self.plan):
             return
         size = self._sizes.get(tokens) or self.contact.gauge.size(tokens)
@@ -303,6 +305,6 @@ def _outcome(found: judge.LengthResult) -> str:
     where = _where(found.asked_tokens, found.concurrency)
     if found.median_ns is None:
         return f"{where}: nothing usable ({found.reason})"
-    doubts = ", ".join(caveat.code for caveat in found.warnings)
+    codes = ", ".join(caveat.code for caveat in found.warnings)
     samples = "1 sample" if len(found.usable) == 1 else f"{len(found.usable)} samples"
-    return f"{where}: {format_duration_ns(found.median_ns)}, {samples}" + (f"  (distrust: {doubts})" if doubts else "")
+    return f"{where}: {format_duration_ns(found.median_ns)}, {samples}" + (f"  (distrust: {codes})" if codes else "")
