@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbench.decide.contract import to_json
 from kvbench.decide.crossover import (
     Crossover,
     Goal,
@@ -26,7 +27,7 @@ from kvbench.decide.crossover import (
     single_block_crossover,
     verdict_of,
 )
-from kvbench.decide.decision import Wanted, decide_runs, same_model, to_json, verdict_is_settled
+from kvbench.decide.decision import Wanted, decide_runs, same_model, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
 from kvbench.decide.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.errors import UsageError
