@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kvbench.checks.requests import by_lane
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.drivers import region
 from kvbench.drivers.fio.job import render_points, run_environment
 from kvbench.drivers.region import Memory, huge_option, memory_for, require_given

@@ -15,25 +15,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbench.decide.contract import to_json
 from kvbench.decide.crossover import (
     Crossover,
     Goal,
-    Request,
+    RequestCrossover,
     Verdict,
     decide,
-    judge,
     published_tokens,
     single_block_at,
     single_block_crossover,
+    verdict_of,
 )
-from kvbench.decide.decision import Wanted, same_model, verdict_is_settled
+from kvbench.decide.decision import Wanted, decide_runs, same_model, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
 from kvbench.decide.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
+from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import Calls, Observation, OverTime, RunResult, Use
+from kvbench.report.decisions import footnotes
 from tests.conftest import Outcome
 from tests.factories import (
     GPT_OSS_BLOCK,
@@ -262,10 +265,10 @@ FLAT = RestoreCurve(
 )
 
 
-def request(kind: str, low: int | None = None, high: int | None = None) -> Request:
+def request(kind: str, low: int | None = None, high: int | None = None) -> RequestCrossover:
     """A request crossover of that kind."""
     tokens = 4000 if kind == "from" else None
-    return Request(kind, tokens, low, high, "because")  # type: ignore[arg-type]
+    return RequestCrossover(kind, tokens, low, high, "because")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -291,8 +294,8 @@ def request(kind: str, low: int | None = None, high: int | None = None) -> Reque
         (request("unknown"), "cannot say"),
     ],
 )  # fmt: skip
-def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
-    found, reason = judge(asked, FLAT, curve(), Goal(TARGET))
+def test_the_verdict_rule(asked: RequestCrossover, verdict: Verdict) -> None:
+    found, reason = verdict_of(asked, FLAT, curve(), Goal(TARGET))
     assert found == verdict
     assert reason
 
@@ -310,8 +313,8 @@ def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
         (1.7, request("unknown"), "cannot say"),
     ],
 )
-def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> None:
-    found, reason = judge(asked, FLAT, curve(), Goal(TARGET, budget))
+def test_the_ttft_budget(budget: float, asked: RequestCrossover, verdict: Verdict) -> None:
+    found, reason = verdict_of(asked, FLAT, curve(), Goal(TARGET, budget))
     assert found == verdict
     if budget != 2.3 and asked.kind == "always":
         assert f"of {budget:g} s allowed" in reason
@@ -319,12 +322,12 @@ def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> Non
 
 @pytest.mark.parametrize("kind", ["always", "never", "from"])
 def test_a_target_below_the_measured_range(kind: str) -> None:
-    found, reason = judge(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
+    found, reason = verdict_of(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
     assert (found, reason) == ("cannot say", "prefill was measured from 2,048 tokens on, the target is 1,024")
 
 
 def test_never_does_not_reach_beyond_the_measured_range() -> None:
-    found, reason = judge(request("never"), FLAT, curve(last=4096), Goal(TARGET))
+    found, reason = verdict_of(request("never"), FLAT, curve(last=4096), Goal(TARGET))
     assert (found, reason) == ("cannot say", "prefill was measured up to 4,096 tokens, the target is 8,192")
 
 
@@ -575,13 +578,14 @@ def test_a_verdict_is_settled_with_everything_that_the_decision_uses(
     unsure = {"read": OverTime(6, 0.02)}
     item, run = lookup_run(use(), lookup_ms)
     item = replace(item, point=replace(item.point, over_time=unsure))
-    wanted = Wanted(None, None, None, "auto", (1,), Goal(8000), gpu_copy)
     prefill = curve(0.0, 0.0, 1e-7, 2048, 16384)
-    assert verdict_is_settled(item, tmp_path, run, prefill, wanted) is settled
+    wanted = Wanted(prefill, None, Goal(8000), gpu_copy_bytes_per_s=gpu_copy)
+    assert verdict_is_settled(item, tmp_path, run, wanted) is settled
     # None rests on it: another load, another mix, another model.
     for other in (replace(item.point, numjobs=8), replace(item.point, mix="read")):
-        assert verdict_is_settled(replace(item, point=other), tmp_path, run, prefill, wanted) is None
-    assert verdict_is_settled(item, tmp_path, run, replace(prefill, model="other"), wanted) is None
+        assert verdict_is_settled(replace(item, point=other), tmp_path, run, wanted) is None
+    for curveless in (replace(wanted, curve=replace(prefill, model="other")), replace(wanted, curve=None)):
+        assert verdict_is_settled(item, tmp_path, run, curveless) is None
 
 
 def test_an_early_verdict_needs_more_confidence(tmp_path: Path) -> None:
@@ -592,8 +596,32 @@ def test_an_early_verdict_needs_more_confidence(tmp_path: Path) -> None:
     goal = Goal(round(6250 * math.exp(2.95 * 0.03)))
     assert at.histogram is not None
     item, run = Observation(unsure, {"read": at.histogram}), RunResult("", uses=(of,))
-    assert verdict_is_settled(item, tmp_path, run, prefill, Wanted(None, None, None, "auto", (1,), goal)) is False
+    assert verdict_is_settled(item, tmp_path, run, Wanted(prefill, None, goal)) is False
     assert decide(of, "ceph", 1, replace(at, point=unsure), None, prefill, goal).verdict == "viable"
+
+
+def test_without_a_prefill_curve_restoring_is_timed_and_nothing_decided(tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("ceph", 180.0))
+    wanted = Wanted(None, None, Goal(8000), models=(use().model,))
+    decided = decide_runs([results.open_run(path)], wanted)
+    (found,) = decided.crossovers
+    assert (found.verdict, found.request.kind, found.single_block) == ("cannot say", "unknown", None)
+    assert found.verdict_reason == "no prefill was given (--ttft-csv or --ttft-from)"
+    assert found.point is not None
+    assert found.restore is not None
+    assert 8000 in found.restore.tokens
+    printed = to_json(decided)
+    assert printed["prefill"] is None
+    assert printed["results"][0]["restore_tokens_per_s"] == found.restore_tokens_per_s
+    assert not any(line.startswith("Prefill") for line in footnotes(decided))
+    # Near miss: a curve decides, and one of another model says whose it is.
+    known = curve(0.0, 0.0, 1e-7, 2048, 16384)
+    (answered,) = decide_runs([results.open_run(path)], replace(wanted, curve=known)).crossovers
+    assert "prefill" not in answered.verdict_reason
+    (other,) = decide_runs([results.open_run(path)], replace(wanted, curve=replace(known, model="x"))).crossovers
+    assert other.verdict_reason == f"the TTFT samples are of x; give samples of {use().model}"
+    with pytest.raises(UsageError, match="no measured model matches"):
+        decide_runs([results.open_run(path)], replace(wanted, models=("x",)))
 
 
 def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 from kvbench.errors import InputFileError, Interrupted, UsageError
 from kvbench.prefill.live import endpoint as endpoints
-from kvbench.prefill.live import judge, lengths, log, output, plan, prompts, protocol, secret, server
+from kvbench.prefill.live import judge, log, output, plan, prompts, protocol, server
 from kvbench.prefill.live.client import Client, Exchange
 from kvbench.prefill.live.flights import Flights, Job
 from kvbench.prefill.live.log import Record
@@ -42,7 +42,7 @@ KEY = "sk-this-is-a-secret-of-the-tests"
 @pytest.fixture(autouse=True)
 def no_key_and_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the developer's key nor a proxy that would be found in the way (nobody listens at that one)."""
-    monkeypatch.delenv(secret.VARIABLE, raising=False)
+    monkeypatch.delenv(endpoints.KEY_VARIABLE, raising=False)
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
 
@@ -108,14 +108,14 @@ def test_a_public_endpoint_is_not_measured_without_yes(kvbench: Kvbench, tmp_pat
 @pytest.mark.parametrize("value", ["two words", "new\nline", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(UsageError) as caught:
-        secret.from_environment({secret.VARIABLE: value})
+        endpoints.key_of({endpoints.KEY_VARIABLE: value})
     assert value not in str(caught.value)
-    assert secret.from_environment({secret.VARIABLE: " \n"}) is None
+    assert endpoints.key_of({endpoints.KEY_VARIABLE: " \n"}) is None
 
 
 @pytest.mark.parametrize("said", [f"no such key {KEY}!", f"key {KEY[:20]}", f"key {KEY[-18:]}", f"cut {KEY[:6]}"])
 def test_a_key_that_a_server_repeats_is_blacked_out(said: str) -> None:
-    shown = secret.redact(said, KEY)
+    shown = endpoints.redact(said, KEY)
     assert "***" in shown
     assert KEY[:6] not in shown
     assert KEY[-6:] not in shown
@@ -135,7 +135,7 @@ def test_prompts_of_one_length_hold_the_same_words_and_open_differently() -> Non
 
 @pytest.mark.parametrize(("base", "per_word"), [(0, 3.0), (70, 2.5), (1, 4.0)])
 def test_a_gauge_finds_the_line_through_two_counts(base: int, per_word: float) -> None:
-    line = lengths.gauge([(n, round(base + (n + prompts.OPENING_WORDS) * per_word)) for n in (24, 160)])
+    line = prompts.gauge([(n, round(base + (n + prompts.OPENING_WORDS) * per_word)) for n in (24, 160)])
     size = line.size(1000)
     assert size is not None
     assert base + (size.words + prompts.OPENING_WORDS) * per_word == pytest.approx(1000, abs=per_word + 1)
@@ -144,7 +144,7 @@ def test_a_gauge_finds_the_line_through_two_counts(base: int, per_word: float) -
 
 @pytest.mark.parametrize("missing", [-700, -4, -1, 0, 1, 2, 5, 90])
 def test_a_corrected_size_has_the_missing_tokens(missing: int) -> None:
-    line, size = lengths.Gauge(0, 3.0), Size(300, 1)
+    line, size = prompts.Gauge(0, 3.0), Size(300, 1)
     found = line.corrected(size, missing)
     assert 3 * found.words + found.pads == 3 * size.words + size.pads + missing
     assert found.pads < 3
@@ -276,8 +276,8 @@ def test_no_doubt(harmless: Record) -> None:
 
 
 def test_a_sample_stands_at_its_true_length() -> None:
-    assert judge.judge(record(tokens=479)).tokens == 479
-    assert judge.judge(replace(record(tokens=None), counted_tokens=990)).tokens == 990
+    assert judge.judge_sample(record(tokens=479)).tokens == 479
+    assert judge.judge_sample(replace(record(tokens=None), counted_tokens=990)).tokens == 990
 
 
 def test_a_drop_after_the_first_sample_without_the_servers_word_spoils_the_length() -> None:
@@ -697,7 +697,7 @@ def test_chat_where_there_are_no_completions(kvbench: Kvbench, tmp_path: Path) -
 def test_the_key_goes_to_its_own_host_only_and_into_no_file(
     kvbench: Kvbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(secret.VARIABLE, KEY)
+    monkeypatch.setenv(endpoints.KEY_VARIABLE, KEY)
     with bad_servers.serving(bad_servers.good) as other:
 
         def turning(answer: Answer) -> None:
@@ -822,7 +822,8 @@ def test_a_warm_prompt_is_detected(real: LlmServer) -> None:
     cold, warm = (client.stream("/v1/completions", body) for _ in range(2))
     client.close()
     judged = [
-        judge.judge(Record("sample", 0, "", 1, item.prompt_tokens, None, 300, 0, item)).refused for item in (cold, warm)
+        judge.judge_sample(Record("sample", 0, "", 1, item.prompt_tokens, None, 300, 0, item)).refused
+        for item in (cold, warm)
     ]
     assert judged[0] is None
     assert judged[1] is not None

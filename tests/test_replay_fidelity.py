@@ -15,7 +15,7 @@ import pytest
 from kvbench.commands.planning import Request, replays_by_default
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
-from kvbench.record.fidelity import fidelity, fidelity_json
+from kvbench.record.fidelity import compare_drivers, fidelity_json
 from kvbench.record.point import Point
 from kvbench.record.results import Direction, LatencyNs, PointResult, Round, RunResult
 from kvbench.report.fidelity import fidelity_table
@@ -50,7 +50,7 @@ def test_the_ratio_is_fio_to_replay_with_the_interval_of_the_rounds() -> None:
             measured("replay", (100e6, 101e6, 99e6), (10_000, 10_050, 9_950)),
         ),
     )
-    p50, p99, bandwidth = fidelity_json(fidelity(run))
+    p50, p99, bandwidth = fidelity_json(compare_drivers(run))
     assert [item["metric"] for item in (p50, p99, bandwidth)] == ["p50", "p99", "bandwidth"]
     assert bandwidth["ratio"] == pytest.approx(2.0, rel=1e-3)
     assert 1.9 < bandwidth["low"] < 2.0 < bandwidth["high"] < 2.1
@@ -64,16 +64,16 @@ def test_the_ratio_is_fio_to_replay_with_the_interval_of_the_rounds() -> None:
 
 def test_one_round_has_no_interval() -> None:
     run = RunResult("", points=(measured("fio", (2.0,), (10,)), measured("replay", (1.0,), (10,))))
-    assert {item["agreement"] for item in fidelity_json(fidelity(run))} == {"cannot say"}
+    assert {item["agreement"] for item in fidelity_json(compare_drivers(run))} == {"cannot say"}
 
 
 def test_a_wide_interval_says_nothing() -> None:
     run = RunResult("", points=(measured("fio", (1.0, 4.0), (10, 20)), measured("replay", (2.0, 1.0), (10, 20))))
-    assert fidelity(run)[-1].agreement == "cannot say"
+    assert compare_drivers(run)[-1].agreement == "cannot say"
 
 
 def test_a_driver_alone_is_not_compared() -> None:
-    assert fidelity(RunResult("", points=(measured("fio", (1.0,), (10,)),))) == []
+    assert compare_drivers(RunResult("", points=(measured("fio", (1.0,), (10,)),))) == []
 
 
 def test_a_file_for_each_block_is_read_as_a_whole_in_random_order() -> None:

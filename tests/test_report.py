@@ -23,7 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.decide.crossover import Goal
-from kvbench.decide.judged import LoadedRun, Wanted, load_runs
+from kvbench.decide.decision import Wanted
+from kvbench.decide.runs import LoadedRun, load_runs
 from kvbench.prefill.curve import fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats as reference
 
 from kvbench.decide.breakeven import break_even, budget_reach
-from kvbench.decide.cost import Load, saving
+from kvbench.decide.cost import Traffic, saving
 from kvbench.decide.crossover import Goal, decide
 from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
 from kvbench.decide.restore import (
@@ -296,7 +296,7 @@ def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) ->
 
 def test_a_saving_is_prefill_times_gpus() -> None:
     # 10 ms + 1 us x 8,000 = 18 ms of prefill on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
-    found = saving(curve(0.01, 1e-6, 0.0), 8000, Load(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
+    found = saving(curve(0.01, 1e-6, 0.0), 8000, Traffic(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
     assert found is not None
     assert found.gpu_s_per_hit == pytest.approx(0.144)
     assert found.hits_per_day == 86_400
@@ -306,8 +306,8 @@ def test_a_saving_is_prefill_times_gpus() -> None:
 
 
 def test_no_saving_is_extrapolated_and_no_price_invented() -> None:
-    assert saving(curve(), 10**7, Load(0.5, 1.0)) is None
-    found = saving(curve(), 8000, Load(0.5, 1.0))
+    assert saving(curve(), 10**7, Traffic(0.5, 1.0)) is None
+    found = saving(curve(), 8000, Traffic(0.5, 1.0))
     assert found is not None
     assert found.price_per_day is None
 

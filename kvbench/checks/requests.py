@@ -17,7 +17,7 @@ _HINT = "which pages a process gets is luck: measure more rounds, or compare --b
 def by_round(point: PointResult) -> Caveat | None:
     """A 2.25 MiB read became 1.07 to 3.6 requests, and 900 to 2,070 MiB/s, by the pages of its buffer (virtio)."""
     for way in ("read", "write"):
-        found = [getattr(item, f"{way}_requests_each") for item in point.rounds]
+        found = [item.side(way).requests_each for item in point.rounds]
         each = [value for value in found if value]
         if apart(each) > _DIFFER:
             low, high = min(each), max(each)

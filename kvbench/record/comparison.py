@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
 from kvbench.record.batches import rounds_apart
 from kvbench.record.requests import requests_each
-from kvbench.record.results import Mix, PointResult, Round, RunResult, Way
+from kvbench.record.results import WAYS, Mix, PointResult, RunResult, SideSummary, Way
 from kvbench.record.rounds import spread
 from kvbench.record.stats import t_quantile
 
@@ -39,7 +39,7 @@ class Difference:
     io_bytes: int
     mix: Mix
     numjobs: int
-    direction: Literal["read", "write"]
+    direction: Way
     metric: Metric
     a: float
     b: float
@@ -61,7 +61,7 @@ def compare_points(
 ) -> list[Difference]:
     """Every direction and metric that both points have: the ratio other / one with its interval."""
     found: list[Difference] = []
-    for direction in ("read", "write"):
+    for direction in WAYS:
         for metric in metrics:
             values_a, values_b = _values(one, direction, metric), _values(other, direction, metric)
             if values_a and values_b:
@@ -126,33 +126,28 @@ def _tiers(run: RunResult) -> list[str]:
 
 def _values(point: PointResult, direction: Way, metric: Metric) -> list[float]:
     batches = [
-        [value for item in group if (value := _of_round(item, direction, metric))]
+        [value for item in group if (value := _number(item.side(direction), metric))]
         for group in rounds_apart(point.rounds)
     ]
     if any(batches):
         return [geometric_mean(values) for values in batches if values]
-    side = point.read if direction == "read" else point.write
-    if side is None:
-        return []
-    if metric == "bandwidth":
-        return [side.bytes_per_s] if side.bytes_per_s else []
-    if metric == "requests":
-        each = requests_each(point, direction)
-        return [] if each is None else [each]
-    whole = getattr(side.latency_ns, metric) if side.latency_ns else None
+    side = replace(SideSummary.of(point.side(direction)), requests_each=requests_each(point, direction))
+    whole = _number(side, metric)
     return [float(whole)] if whole else []
 
 
-def _of_round(item: Round, direction: str, metric: Metric) -> float | None:
-    unit = {"bandwidth": "bytes_per_s", "requests": "requests_each"}.get(metric, f"{metric}_ns")
-    value: float | None = getattr(item, f"{direction}_{unit}")
-    return value
+def _number(side: SideSummary, metric: Metric) -> float | None:
+    if metric == "bandwidth":
+        return side.bytes_per_s
+    if metric == "requests":
+        return side.requests_each
+    return side.p50_ns if metric == "p50" else side.p99_ns
 
 
 def _difference(
     one: PointResult,
     other: PointResult,
-    direction: Literal["read", "write"],
+    direction: Way,
     metric: Metric,
     a: Sequence[float],
     b: Sequence[float],

@@ -37,6 +37,8 @@ CacheState = Literal["cold", "cached", "unknown"]
 Access = Literal["random", "sequential"]
 Value = str | int | float | bool | None
 
+WAYS: tuple[Way, ...] = ("read", "write")
+
 # A result file that somebody else made is held to these when it is read.
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
@@ -93,6 +95,25 @@ class Direction:
     iops: Measure
     bytes_per_s: Measure
     latency_ns: LatencyNs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideSummary:
+    """One direction in short: rate, two percentiles, rates of its first and last quarter, device requests for each."""
+
+    bytes_per_s: float | None = None
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    quarters_bytes_per_s: tuple[float, float] | None = None
+    requests_each: float | None = None
+
+    @classmethod
+    def of(cls, side: Direction | None) -> SideSummary:
+        """The rate and the percentiles of a direction; nothing of one that had no I/O."""
+        if side is None:
+            return cls()
+        latency = side.latency_ns or LatencyNs()
+        return cls(side.bytes_per_s, latency.p50, latency.p99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +220,24 @@ class Round:
     read_requests_each: Measure | None = None
     write_requests_each: Measure | None = None
 
+    def side(self, way: Way) -> SideSummary:
+        """What one direction did in this round; every field is None of one that had no I/O."""
+        if way == "read":
+            return SideSummary(
+                self.read_bytes_per_s,
+                self.read_p50_ns,
+                self.read_p99_ns,
+                self.read_quarters_bytes_per_s,
+                self.read_requests_each,
+            )
+        return SideSummary(
+            self.write_bytes_per_s,
+            self.write_p50_ns,
+            self.write_p99_ns,
+            self.write_quarters_bytes_per_s,
+            self.write_requests_each,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
@@ -233,10 +272,13 @@ class PointResult:
     metadata: dict[str, Calls] = field(default_factory=dict)
     over_time: dict[str, OverTime] = field(default_factory=dict)
 
+    def side(self, way: Way) -> Direction | None:
+        """What one direction did, None when it had no I/O."""
+        return self.read if way == "read" else self.write
+
     def sides(self) -> tuple[tuple[Way, Direction], ...]:
         """The directions that had I/O, each with its name, reads first."""
-        both: tuple[tuple[Way, Direction | None], ...] = (("read", self.read), ("write", self.write))
-        return tuple((way, side) for way, side in both if side is not None)
+        return tuple((way, side) for way in WAYS if (side := self.side(way)) is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
-from kvbench.decide.decision import unnamed_model
-from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
+from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
 from kvbench.decide.reference_tiers import reference_tiers
+from kvbench.decide.runs import LoadedRun
 from kvbench.report import advised, cells, events, fidelity, memory, sheets
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
@@ -23,7 +23,7 @@ from kvbench.units import format_duration_s, format_tokens
 
 def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
     """Everything that the report of these runs says."""
-    all_judged = judged(runs, wanted)
+    all_judged = judge_runs(runs, wanted)
     report = Report(
         made_by=f"kvbench {__version__}",
         title=", ".join(run.name for run in runs),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.host.environment import differences
 from kvbench.record.comparison import Difference, compare_points
 from kvbench.record.results import PointResult

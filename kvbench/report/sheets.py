@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvbench.decide.band import Band
-from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.batches import p99_interval_ns
 from kvbench.record.requests import requests_each
 from kvbench.record.results import Direction, PointResult

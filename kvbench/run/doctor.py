@@ -180,7 +180,7 @@ def _space(tier: DirectoryTier) -> Finding:
 
 
 def _shared(tier: DirectoryTier) -> Iterator[Finding]:
-    """Only where others can rename what kvbench makes."""
+    """The finding that others can rename what kvbench makes, where they can."""
     why = parents.shared_by(tier.path, tier.mount)
     if why is not None:
         hint = "kvbench fio wants --allow-shared here; a directory that only you may write to needs none"
@@ -188,7 +188,7 @@ def _shared(tier: DirectoryTier) -> Iterator[Finding]:
 
 
 def _in_workspace(tier: DirectoryTier) -> Iterator[Finding]:
-    """What needs a sub-directory to be tried out."""
+    """The findings of the checks that need a sub-directory."""
     try:
         with directory.workspace(tier) as space:
             yield Finding("sub-directory", "ok", "can be created, written and removed")

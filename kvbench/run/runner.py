@@ -423,7 +423,7 @@ def _kind(point: Point) -> tuple[int, str, int]:
 
 
 def _begun(item: Observation, repeat: int, began_s: float) -> Observation:
-    """The round as the summary of itself, which the pooled point keeps of it."""
+    """The round with its own summary, which the pooled point keeps of it."""
     own = Round(repeat, item.point.runtime_s or 0.0, began_s=began_s)
     return replace(item, point=replace(item.point, rounds=(own,)))
 

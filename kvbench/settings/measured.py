@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvbench.connectors import Stored
 from kvbench.decide.advice import SATURATED, enough_jobs
-from kvbench.decide.decision import Reads
+from kvbench.decide.reads import Reads
 from kvbench.errors import UsageError
 from kvbench.record.results import RunResult
 from kvbench.settings.fitting import Deployed

@@ -38,7 +38,7 @@ class ReplayProgram:
 
     @property
     def version(self) -> None:
-        """It has none of its own."""
+        """No version: this driver is part of kvbench."""
 
     def driver(self, on_rate: OnRate) -> ReplayDriver:
         """A driver without any data yet."""
