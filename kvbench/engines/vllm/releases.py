@@ -6,9 +6,7 @@ code, and so do 0.25.0 and 0.25.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from kvbench.errors import UsageError
 
@@ -27,30 +25,28 @@ class Feature:
     source: str
 
 
-FEATURES: Mapping[str, Feature] = MappingProxyType(
-    {
-        # A promotion in flight counts as a hit, so the scan of a windowed group stops once its window is found.
-        "window-scan-stops": Feature("0.25.0", "kv_connector/v1/offloading/scheduler.py _sliding_window_lookup"),
-        "hybrid-prefix-caching": Feature("0.26.0", "config/model.py is_prefix_caching_supported"),
-        # Multi-group models may use decode-context parallelism; how that reaches storage was not established.
-        "grouped-context-parallel": Feature("0.26.0", "v1/core/kv_cache_utils.py resolve_kv_cache_block_sizes"),
-        "one-thread-per-job": Feature("0.27.0", "v1/kv_offload/tiering/fs/manager.py submit_load (PR #49152)"),
-        "mla-stored-once": Feature("0.27.0", "kv_connector/v1/offloading/config.py replicated_layout"),
-        "o-direct-fallback": Feature("0.27.0", "v1/kv_offload/tiering/fs: O_DIRECT probed at start (#49734)"),
-        "hybrid-mla-128": Feature("0.27.0", "platforms/interface.py _align_hybrid_block_size"),
-        "chunked-windows": Feature("0.28.0", "kv_connector/v1/offloading: ChunkedLocalAttentionSpec"),
-        "mamba-align-by-default": Feature("0.28.0", "model_executor/models/config.py MambaModelConfig"),
-        # A directory is shared between parallelisms only where the heads are really sharded.
-        "sharded-heads-digest": Feature("0.28.0", "kv_connector/v1/offloading/config.py is_parallelism_agnostic"),
-        "disk-backend": Feature("0.28.0", "v1/simple_kv_offload/disk_backend.py"),
-        "packed-groups": Feature("0.29.0", "v1/core/kv_cache_utils.py _get_packed_kv_cache_groups"),
-        "seeded-none-hash": Feature("0.29.0", "v1/core/kv_cache_utils.py resolve_none_hash_seed (#51875)"),
-        "sparse-mla-stored-once": Feature("0.31.0", "kv_connector/v1/offloading/config.py kv_tp_replicas"),
-        "common-block-size": Feature("0.31.0", "platforms/interface.py _preferred_block_size_for_backends"),
-        "nvfp4-on-sm90": Feature("0.32.0", "v1/attention/backends/flashinfer.py _nvfp4_kv_on_fa2"),
-        "delta-net-checkpoints": Feature("0.33.0", "model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py"),
-    }
-)
+FEATURES: dict[str, Feature] = {
+    # A promotion in flight counts as a hit, so the scan of a windowed group stops once its window is found.
+    "window-scan-stops": Feature("0.25.0", "kv_connector/v1/offloading/scheduler.py _sliding_window_lookup"),
+    "hybrid-prefix-caching": Feature("0.26.0", "config/model.py is_prefix_caching_supported"),
+    # Multi-group models may use decode-context parallelism; how that reaches storage was not established.
+    "grouped-context-parallel": Feature("0.26.0", "v1/core/kv_cache_utils.py resolve_kv_cache_block_sizes"),
+    "one-thread-per-job": Feature("0.27.0", "v1/kv_offload/tiering/fs/manager.py submit_load (PR #49152)"),
+    "mla-stored-once": Feature("0.27.0", "kv_connector/v1/offloading/config.py replicated_layout"),
+    "o-direct-fallback": Feature("0.27.0", "v1/kv_offload/tiering/fs: O_DIRECT probed at start (#49734)"),
+    "hybrid-mla-128": Feature("0.27.0", "platforms/interface.py _align_hybrid_block_size"),
+    "chunked-windows": Feature("0.28.0", "kv_connector/v1/offloading: ChunkedLocalAttentionSpec"),
+    "mamba-align-by-default": Feature("0.28.0", "model_executor/models/config.py MambaModelConfig"),
+    # A directory is shared between parallelisms only where the heads are really sharded.
+    "sharded-heads-digest": Feature("0.28.0", "kv_connector/v1/offloading/config.py is_parallelism_agnostic"),
+    "disk-backend": Feature("0.28.0", "v1/simple_kv_offload/disk_backend.py"),
+    "packed-groups": Feature("0.29.0", "v1/core/kv_cache_utils.py _get_packed_kv_cache_groups"),
+    "seeded-none-hash": Feature("0.29.0", "v1/core/kv_cache_utils.py resolve_none_hash_seed (#51875)"),
+    "sparse-mla-stored-once": Feature("0.31.0", "kv_connector/v1/offloading/config.py kv_tp_replicas"),
+    "common-block-size": Feature("0.31.0", "platforms/interface.py _preferred_block_size_for_backends"),
+    "nvfp4-on-sm90": Feature("0.32.0", "v1/attention/backends/flashinfer.py _nvfp4_kv_on_fa2"),
+    "delta-net-checkpoints": Feature("0.33.0", "model_executor/layers/mamba/gdn/qwen_gdn_linear_attn.py"),
+}
 
 
 @dataclass(frozen=True, slots=True)
