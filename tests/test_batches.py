@@ -178,6 +178,7 @@ def test_the_interval_holds_the_percentile_and_that_of_independent_operations(
         assert high >= max(alone[1] or 0, pooled.percentile(percent))
 
 
+@pytest.mark.slow
 @given(batches_of_latencies, st.sampled_from([50.0, 99.0]))
 def test_more_confidence_is_a_wider_interval(batches: list[Histogram], percent: float) -> None:
     low, high = interval_over_time_ns(batches, percent, 0.95)
@@ -217,6 +218,7 @@ def held(states: np.ndarray[tuple[int, ...], np.dtype[np.float64]], generator: n
     return sum(holds) / len(holds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.0, 0.3])
 def test_intervals_hold_the_long_run_percentile(sd: float) -> None:
     generator = np.random.default_rng(7)

@@ -81,6 +81,7 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_fio")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_of_the_readme_works(

@@ -99,6 +99,7 @@ def test_a_connector(kvbench: Kvbench, add: Callable[[str], None]) -> None:
     assert connector["stored_bytes_per_block"] == model["server_block_bytes"] == 16 * 147_456
 
 
+@pytest.mark.slow
 def test_a_tier_kind(kvbench: Kvbench, add: Callable[[str], None], tmp_path: Path) -> None:
     options = (
         "--model",
@@ -163,6 +164,7 @@ def test_a_check(kvbench: Kvbench, add: Callable[[str], None], tmp_path: Path, f
     assert codes("after") == [[*own, *said] for own in before]
 
 
+@pytest.mark.slow
 def test_a_figure_and_a_table(kvbench: Kvbench, add: Callable[[str], None], tmp_path: Path) -> None:
     add("A figure")
     add("A table")

@@ -83,6 +83,7 @@ def refused(outcome: Outcome, *said: str) -> None:
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["before_read", "read_counter", "watch"])
 def test_a_command_that_lies_in_the_directory_is_shown_and_not_run(
     kvbench: Kvbench, begun: Path, tmp_path: Path, field: str
@@ -354,6 +355,7 @@ def test_a_report_writes_through_no_link(kvbench: Kvbench, begun: Path, tmp_path
     assert not listing(tmp_path / "theirs")
 
 
+@pytest.mark.slow
 def test_series_of_earlier_rounds_are_read_as_foreign_data(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:

@@ -157,6 +157,7 @@ def report(kvbench: Kvbench, page: Path) -> Outcome:
     return kvbench("report", EXAMPLE_RUN, "-o", page)
 
 
+@pytest.mark.slow
 def test_a_report_is_written_over_its_own_files_and_over_no_others(kvbench: Kvbench, tmp_path: Path) -> None:
     page = tmp_path / "package.html"
     assert report(kvbench, page).code == 0
@@ -274,6 +275,7 @@ def test_many_samples_are_thinned_evenly_and_the_ends_stay(tmp_path: Path) -> No
     assert (len(few.rows), few.notes) == (MOST_SAMPLES, ())
 
 
+@pytest.mark.slow
 def test_lines_are_numbered_over_the_pieces_of_a_large_file(tmp_path: Path) -> None:
     rows = [f"{1000 + at},0.1" for at in range(150_000)]
     rows[140_000] = "7,0.1"
@@ -342,6 +344,7 @@ def test_an_import_that_fails_leaves_nothing_and_keeps_equal_ids(tmp_path: Path)
     assert [one.id for one in result.points] == [point().id, f"{point().id}-2"]
 
 
+@pytest.mark.slow
 def test_the_recorded_inputs_that_broke_readers_end_in_one_sentence(kvbench: Kvbench, tmp_path: Path) -> None:
     borders = {border.name: border for border in BORDERS}
     kinds = {

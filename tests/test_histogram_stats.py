@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from kvbench.record.histogram import Histogram, merge, nearest_rank
 from kvbench.record.stats import interval_ranks, percentile_interval_ns, samples_needed
-from tests.conftest import require_fio
 from tests.factories import DATA
 
 COUNTS = st.dictionaries(st.integers(1, 10**12), st.integers(1, 10**6), min_size=1, max_size=40)
@@ -56,7 +55,6 @@ def test_percentiles_equal_those_of_a_recorded_fio_run() -> None:
 
 @pytest.mark.fio
 def test_percentiles_equal_those_of_fio_now(tmp_path: Path) -> None:
-    require_fio()
     options = ["--name=a", "--ioengine=null", "--rw=randrw", "--bs=64k", "--size=64m", "--numjobs=2", "--thread",
                "--group_reporting", "--lat_percentiles=1", "--percentile_list=1:25:50:90:95:99:99.9:99.99",
                "--output-format=json+"]  # fmt: skip

@@ -102,7 +102,7 @@ def test_the_speed_on_long_prompts_counts_what_is_around() -> None:
     assert restore_tokens_per_s(use(), measured(100.0, 0.001), 1, around) == pytest.approx(16 / 0.012)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0, 0.01), st.integers(10**8, 10**11))
 def test_what_is_around_never_makes_a_restore_faster(lookup_s: float, copy: int) -> None:
     lengths = np.array([160.0, 1600.0])
@@ -282,7 +282,7 @@ def test_a_budget_reaches_as_far_as_nothing_is_over_it() -> None:
     assert budget_reach(tokens[:0], seconds[:0], 4.0) == (None, False)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(20, 2000), st.floats(0.01, 50))
 def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) -> None:
     reached = []

@@ -1,6 +1,6 @@
 """Non-negative least squares with three terms, exactly (pure).
 
-scipy.optimize.nnls solves one right-hand side at a time, which a bootstrap has thousands of, and cannot be told how many
+scipy.optimize.nnls solves one right-hand side at a time, where a bootstrap has thousands, and cannot be told how many
 terms or which; loading it takes twice as long as the part of scipy that `kvbench.record.stats` uses.
 """
 
