@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as reference
 
 from kvbench.decide.breakeven import break_even, budget_reach
 from kvbench.decide.cost import Load, saving
@@ -26,6 +25,7 @@ from kvbench.decide.restore import (
 )
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import OverTime
+from kvbench.record.stats import t_quantile
 from tests.factories import MS, STEADY, curve, measured, use
 
 
@@ -176,7 +176,7 @@ def test_a_restore_within_bounds_has_the_draws_of_both() -> None:
 def test_the_long_run_factors_are_those_of_student(error: float, batches: int) -> None:
     factors = np.sort(np.log(long_run_factors(OverTime(batches, error))))
     assert factors == pytest.approx(-factors[::-1], abs=1e-9)
-    reach = error * reference.t.ppf(0.975, batches - 1)
+    reach = error * t_quantile(0.975, batches - 1)
     inside = (np.abs(factors) <= reach + 1e-12).mean()
     assert inside == pytest.approx(0.95, abs=0.005)
 
