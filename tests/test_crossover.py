@@ -492,6 +492,7 @@ def test_what_if_more_reads_were_in_flight(kvbench: Run, tmp_path: Path) -> None
     assert "8 reads in flight" in kvbench(*arguments).out
 
 
+@pytest.mark.slow
 def test_a_load_between_two_measured_ones_is_interpolated_and_marked(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     run = results.load(path)
@@ -536,6 +537,7 @@ def test_a_verdict_between_two_loads_holds_at_both_bounds(target: int, verdict: 
     assert ("measure them, --numjobs 4" in answer.verdict_reason) == (verdict == "cannot say")
 
 
+@pytest.mark.slow
 def test_one_section_gives_a_verdict_only_where_a_usual_change_could_not_flip_it() -> None:
     at = measured(100.0, jobs=16)
     alone = replace(at, point=replace(at.point, over_time={}))
@@ -704,6 +706,7 @@ def test_a_curve_of_another_model_is_no_answer(kvbench: Run, tmp_path: Path) -> 
     assert row["restore_tokens_per_s"] == pytest.approx(16 * 5870)
 
 
+@pytest.mark.slow
 def test_the_steady_state_is_preferred(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     run = results.load(path)
@@ -795,6 +798,7 @@ def test_the_newest_run_is_named(kvbench: Run, tmp_path: Path, monkeypatch: pyte
     assert (outcome.code, outcome.err) == (0, "run: reports/x\n")
 
 
+@pytest.mark.slow
 def test_a_ttft_budget_on_the_command_line(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     verdicts = [

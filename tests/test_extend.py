@@ -126,6 +126,7 @@ def test_a_tier_kind(kvbench: Kvbench, add: Callable[[str], None], tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_an_importer_of_serving_results(kvbench: Kvbench, add: Callable[[str], None], tmp_path: Path) -> None:
     served = [[tokens, 0.01 + tokens / 20_000] for tokens in (1024, 4096, 16384, 65536)]
     path = write_json(tmp_path / "toy.json", {"toy_bench": served})

@@ -334,6 +334,7 @@ def test_a_folder_that_is_a_link_is_found(kvbench: Kvbench, begun: Path, tmp_pat
     refused(kvbench("fio", "--resume", "-o", begun), "holds 'points', a link")
 
 
+@pytest.mark.slow
 def test_a_copy_without_links_is_resumed(kvbench: Kvbench, begun: Path, tmp_path: Path) -> None:
     (begun / "points").rename(tmp_path / "points")
     (begun / "points").symlink_to(tmp_path / "points", target_is_directory=True)
@@ -342,12 +343,14 @@ def test_a_copy_without_links_is_resumed(kvbench: Kvbench, begun: Path, tmp_path
     assert kvbench("fio", "--resume", "-o", tmp_path / "copy").code == 0
 
 
+@pytest.mark.slow
 def test_the_directory_may_be_named_by_a_link(kvbench: Kvbench, begun: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(begun)
     require_own_files(begun)
     assert kvbench("fio", "--resume", "-o", tmp_path / "latest").code == 0
 
 
+@pytest.mark.slow
 def test_a_report_writes_through_no_link(kvbench: Kvbench, begun: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (begun / "report-tables").symlink_to(tmp_path / "theirs", target_is_directory=True)
@@ -431,6 +434,7 @@ def test_two_fresh_runs_cannot_take_one_directory(
     assert not (run / "result.json").exists()
 
 
+@pytest.mark.slow
 def test_a_file_system_without_locks_is_said_and_used(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -557,6 +561,7 @@ def test_a_name_is_given_back_when_its_process_is_killed(tier: Path, tmp_path: P
         child.communicate()
 
 
+@pytest.mark.slow
 def test_a_run_is_not_its_own_neighbour(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     """With --repeat all lanes hold their data at the same time."""
     (tmp_path / "tier-2").mkdir()

@@ -127,6 +127,7 @@ def test_secrets_of_an_imported_file_reach_no_file_and_no_line(kvbench: Kvbench,
     assert "ioengine" in written
 
 
+@pytest.mark.slow
 def test_names_act_neither_on_the_terminal_nor_in_the_report(kvbench: Kvbench, tmp_path: Path) -> None:
     run, outcome = imported(kvbench, tmp_path, EVIL)
     page, junit, told = tmp_path / "p.html", tmp_path / "j.xml", [outcome]

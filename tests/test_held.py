@@ -24,6 +24,8 @@ from kvbench.tiers import device_tier, directory
 from kvbench.tiers.held import HeldDirectory, dying
 from tests.conftest import Mounted, Outcome
 
+pytestmark = pytest.mark.slow
+
 Kvbench = Callable[..., Outcome]
 
 ONE_POINT = (
