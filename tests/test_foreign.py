@@ -33,6 +33,8 @@ from tests.conftest import ROOT, FakeFio, Outcome, install_fake_fio
 from tests.factories import SHIPPED_CSV, use, write_json
 from tests.test_runner import fio_processes
 
+pytestmark = pytest.mark.slow
+
 Kvbench = Callable[..., Outcome]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -83,7 +85,6 @@ def refused(outcome: Outcome, *said: str) -> None:
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("field", ["before_read", "read_counter", "watch"])
 def test_a_command_that_lies_in_the_directory_is_shown_and_not_run(
     kvbench: Kvbench, begun: Path, tmp_path: Path, field: str
@@ -334,7 +335,6 @@ def test_a_folder_that_is_a_link_is_found(kvbench: Kvbench, begun: Path, tmp_pat
     refused(kvbench("fio", "--resume", "-o", begun), "holds 'points', a link")
 
 
-@pytest.mark.slow
 def test_a_copy_without_links_is_resumed(kvbench: Kvbench, begun: Path, tmp_path: Path) -> None:
     (begun / "points").rename(tmp_path / "points")
     (begun / "points").symlink_to(tmp_path / "points", target_is_directory=True)
@@ -343,14 +343,12 @@ def test_a_copy_without_links_is_resumed(kvbench: Kvbench, begun: Path, tmp_path
     assert kvbench("fio", "--resume", "-o", tmp_path / "copy").code == 0
 
 
-@pytest.mark.slow
 def test_the_directory_may_be_named_by_a_link(kvbench: Kvbench, begun: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(begun)
     require_own_files(begun)
     assert kvbench("fio", "--resume", "-o", tmp_path / "latest").code == 0
 
 
-@pytest.mark.slow
 def test_a_report_writes_through_no_link(kvbench: Kvbench, begun: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (begun / "report-tables").symlink_to(tmp_path / "theirs", target_is_directory=True)
@@ -358,7 +356,6 @@ def test_a_report_writes_through_no_link(kvbench: Kvbench, begun: Path, tmp_path
     assert not listing(tmp_path / "theirs")
 
 
-@pytest.mark.slow
 def test_series_of_earlier_rounds_are_read_as_foreign_data(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -434,7 +431,6 @@ def test_two_fresh_runs_cannot_take_one_directory(
     assert not (run / "result.json").exists()
 
 
-@pytest.mark.slow
 def test_a_file_system_without_locks_is_said_and_used(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -561,7 +557,6 @@ def test_a_name_is_given_back_when_its_process_is_killed(tier: Path, tmp_path: P
         child.communicate()
 
 
-@pytest.mark.slow
 def test_a_run_is_not_its_own_neighbour(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     """With --repeat all lanes hold their data at the same time."""
     (tmp_path / "tier-2").mkdir()
