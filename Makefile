@@ -7,7 +7,7 @@ ARM := fs
 PREFILL := profiles/prefill/gpt-oss-120b-h200.csv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test example lab-up lab-down test-tiers engine-up engine-down test-engine lint format fio clean
+.PHONY: help demo test quick example lab-up lab-down test-tiers engine-up engine-down test-engine lint format fio clean
 
 help:  ## Say what each target does.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -26,6 +26,9 @@ demo: $(VENV)/.installed  ## Measure a scratch directory here and decide: about 
 test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where it cannot be installed).
 	@scripts/setup.sh fio || echo "continuing without fio: the tests that run it will be skipped" >&2
 	$(BIN)/python -m pytest -q
+
+quick: $(VENV)/.tested  ## Run the tests that need no fio, server or browser, on all cores: half a minute on two.
+	$(BIN)/python -m pytest -q -n auto -m "not (fio or server or browser or slow)" --hypothesis-profile quick
 
 example: $(VENV)/.installed  ## Rebuild reports/example/ from the run recorded there.
 	$(BIN)/kvbench report reports/example/run --ttft-csv $(PREFILL) -o reports/example/report.html

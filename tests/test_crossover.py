@@ -95,7 +95,8 @@ def makespan(units: int, workers: int, seconds: float) -> float:
     return max(free)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 3), st.sampled_from([1, 16, 256]))
 def test_list_scheduling_of_constant_latencies(blocks: int, workers: int, units: int, block_tokens: int) -> None:
     of = use(block_tokens=block_tokens, units_per_block=units, parallelism_per_request=workers)
@@ -129,7 +130,8 @@ def test_concurrent_restores_share_the_bandwidth(concurrent: int) -> None:
     assert restore_tokens_per_s(use(), at, concurrent) == pytest.approx(1600 / concurrent)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.floats(1.01, 20), st.floats(1e-5, 1e-3), st.floats(0, 1e-8))
 def test_more_bandwidth_never_moves_the_crossover_up(iops: float, factor: float, b: float, c: float) -> None:
     prefill = curve(0.01, b, c, spread=0.1)
@@ -146,7 +148,8 @@ def test_more_bandwidth_never_moves_the_crossover_up(iops: float, factor: float,
         assert fast.verdict == "viable"
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.floats(1.01, 20), st.floats(1e-5, 1e-3), st.floats(0, 1e-8))
 def test_faster_prefill_never_moves_the_crossover_down(iops: float, factor: float, b: float, c: float) -> None:
     at = measured(iops)
@@ -160,7 +163,8 @@ def test_faster_prefill_never_moves_the_crossover_down(iops: float, factor: floa
         assert all(value is None or value > 0 for value in (answer.request.tokens, answer.request.low))
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.floats(1e-5, 1e-3), st.floats(1e-11, 1e-8), st.sampled_from([1e-3, 60.0, 3600.0]))
 def test_another_unit_of_time_is_the_same_crossover(iops: float, b: float, c: float, unit: float) -> None:
     """Every time in another unit: seconds of prefill, ns of latency and 1 / rate all scale alike."""
@@ -173,7 +177,8 @@ def test_another_unit_of_time_is_the_same_crossover(iops: float, b: float, c: fl
         assert left is None or left == pytest.approx(right, rel=0.02)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.sampled_from([2, 4]))
 def test_larger_blocks_at_the_same_bandwidth_are_the_same_crossover(iops: float, factor: int) -> None:
     """Twice the tokens and bytes in a block at half the rate move the same tokens per second."""
@@ -201,7 +206,8 @@ def test_from_is_where_the_lines_cross() -> None:
     assert answer.request.high == pytest.approx(8000 / 0.95, rel=0.03)
 
 
-@settings(max_examples=5, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=5)
 @given(st.integers(4000, 30_000), st.integers(0, 1000))
 def test_the_interval_contains_the_true_crossing(true: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -217,6 +223,7 @@ def test_the_interval_contains_the_true_crossing(true: int, seed: int) -> None:
     assert answer.request.low * 0.97 <= true <= answer.request.high * 1.03
 
 
+@pytest.mark.slow
 def test_the_crossover_lies_within_its_own_interval() -> None:
     for true in range(4000, 4400, 16):
         answer = decided(measured(100.0), curve(0, 0, 1 / 1600 / true, spread=0.001)).request
@@ -488,6 +495,7 @@ def test_what_if_more_reads_were_in_flight(kvbench: Run, tmp_path: Path) -> None
     assert "8 reads in flight" in kvbench(*arguments).out
 
 
+@pytest.mark.slow
 def test_a_load_between_two_measured_ones_is_interpolated_and_marked(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     run = results.load(path)
@@ -532,6 +540,7 @@ def test_a_verdict_between_two_loads_holds_at_both_bounds(target: int, verdict: 
     assert ("measure them, --numjobs 4" in answer.verdict_reason) == (verdict == "cannot say")
 
 
+@pytest.mark.slow
 def test_one_section_gives_a_verdict_only_where_a_usual_change_could_not_flip_it() -> None:
     at = measured(100.0, jobs=16)
     alone = replace(at, point=replace(at.point, over_time={}))
@@ -725,6 +734,7 @@ def test_a_curve_of_another_model_is_no_answer(kvbench: Run, tmp_path: Path) -> 
     assert row["restore_tokens_per_s"] == pytest.approx(16 * 5870)
 
 
+@pytest.mark.slow
 def test_the_steady_state_is_preferred(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     run = results.load(path)
@@ -816,6 +826,7 @@ def test_the_newest_run_is_named(kvbench: Run, tmp_path: Path, monkeypatch: pyte
     assert (outcome.code, outcome.err) == (0, "run: reports/x\n")
 
 
+@pytest.mark.slow
 def test_a_ttft_budget_on_the_command_line(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     verdicts = [

@@ -21,7 +21,7 @@ from kvbench.record.results import Direction, LatencyNs, PointResult, Round, Run
 from kvbench.report.fidelity import fidelity_table
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.mounts import Mount
-from tests.conftest import Outcome, require_fio
+from tests.conftest import Outcome
 
 Kvbench = Callable[..., Outcome]
 MIB = 1 << 20
@@ -92,8 +92,8 @@ def test_a_file_for_each_block_is_read_as_a_whole_in_random_order() -> None:
     assert "create_only" not in layout
 
 
+@pytest.mark.fio
 def test_fio_opens_reads_once_and_closes_every_block(tmp_path: Path) -> None:
-    require_fio()
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     place = tmp_path / "data"
@@ -119,8 +119,8 @@ def test_fio_opens_reads_once_and_closes_every_block(tmp_path: Path) -> None:
     assert abs(len(opens) - len(reads)) <= 2
 
 
+@pytest.mark.fio
 def test_fidelity_measures_both_in_turns_and_says_the_ratio(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
-    require_fio()
     out = tmp_path / "run"
     done = kvbench("fio", "--tier", tier, *SMALL, "--mix", "read", "--fidelity", "-o", out, "--json")
     assert done.code == 0, done.err
@@ -138,8 +138,8 @@ def test_fidelity_measures_both_in_turns_and_says_the_ratio(kvbench: Kvbench, ti
     assert "Calls that move no data" in page
 
 
+@pytest.mark.fio
 def test_fio_can_measure_a_file_for_each_block(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
-    require_fio()
     options = (*SMALL, "--fio-layout", "file-per-block", "--mix", "read,write", "-o", tmp_path / "run", "--json")
     done = kvbench("fio", "--tier", tier, *options)
     assert done.code == 0, done.err

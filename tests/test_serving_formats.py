@@ -46,7 +46,7 @@ def name(path: Path) -> str:
 def accepting(path: Path) -> list[str]:
     """The names of all formats that accept a file."""
     found = documents.load(path)
-    return [one.NAME for one in serving.FORMATS if one.accepts(found)]
+    return [name for name, one in serving.FORMATS.items() if one.accepts(found)]
 
 
 def edited(path: Path, folder: Path, change: Any) -> Path:
@@ -66,7 +66,7 @@ def test_exactly_one_format_accepts_a_sample(path: Path) -> None:
 
 
 def test_every_format_has_a_sample() -> None:
-    assert {one for path in RESULTS for one in accepting(path)} == {one.NAME for one in serving.FORMATS}
+    assert {one for path in RESULTS for one in accepting(path)} == set(serving.FORMATS)
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name in NO_RESULTS], ids=name)

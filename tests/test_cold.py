@@ -245,6 +245,7 @@ def points(run_dir: Path) -> dict[str, dict[str, Any]]:
     return {point["id"]: point for point in json.loads((run_dir / "result.json").read_text())["points"]}
 
 
+@pytest.mark.slow
 def test_the_command_runs_before_every_read_and_mixed_round(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -270,6 +271,7 @@ def test_the_command_runs_before_every_read_and_mixed_round(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_failing_command_fails_the_point_and_writes_go_on(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -283,6 +285,7 @@ def test_a_failing_command_fails_the_point_and_writes_go_on(
     assert not list(tier.iterdir())
 
 
+@pytest.mark.slow
 def test_resume_keeps_the_command(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     kvbench("fio", "--tier", tier, *SMALL, "--before-read", "false", "-o", run)
@@ -310,6 +313,7 @@ def test_a_signal_while_the_command_runs_stops_it_and_saves(
     assert not list(tier.iterdir())
 
 
+@pytest.mark.slow
 def test_tier_facts_say_what_they_know(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     kvbench("fio", "--tier", tier, *SMALL, "--mix", "read", "-o", tmp_path / "run")
     facts = json.loads((tmp_path / "run" / "result.json").read_text())["tiers"]["tier"]
