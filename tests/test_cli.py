@@ -29,6 +29,7 @@ def imported_by(*arguments: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("blocksize", "qwen3-8b"), ("blocksize", "qwen3-8b", "--json"), ("models",)], ids=str
 )
@@ -44,6 +45,7 @@ def test_the_command_that_is_named_runs(kvbench: Kvbench, first: tuple[str, ...]
     assert "shipped profiles" in kvbench(*first, "models").out
 
 
+@pytest.mark.slow
 def test_only_the_command_that_runs_is_loaded() -> None:
     assert MODULES & imported_by("blocksize", "qwen3-8b") == {"kvbench.commands.blocksize"}
 
@@ -122,6 +124,7 @@ def test_a_crash_is_70_with_the_traceback_and_a_request(
     assert outcome.err.endswith("not a verdict; please report it with the lines above.\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_verdict() -> None:
     program = f"{sys.executable} -m kvbench models --json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)

@@ -70,6 +70,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "set is.",
             "kvbench workingset trace.jsonl --model qwen3-8b --capacity cpu=64GiB,nvme=7TB",
         ),
+        "settings": Command(
+            "settings:settings",
+            "Write the engine's --kv-transfer-config for a model and its tiers, or check one that exists.",
+            "kvbench settings qwen3-8b --tp 2 --cpu 64GiB --tier fs=/mnt/nvme",
+        ),
         "diff": Command(
             "diff:diff",
             "Compare two measured runs: ratios with intervals, and whether they can be told apart.",

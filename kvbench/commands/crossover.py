@@ -13,7 +13,7 @@ from kvbench import console
 from kvbench.commands.groups import parsed
 from kvbench.commands.options import JsonOption
 from kvbench.commands.prefill_options import DecisionOptions, Prefill, TtftOptions
-from kvbench.decide import decision
+from kvbench.decide import contract, decision
 from kvbench.decide.decision import Decisions, WhatIf
 from kvbench.decide.whatif import parse_what_if
 from kvbench.errors import UsageError
@@ -80,15 +80,24 @@ def crossover(
             "figure)."
         )
     wanted = decision.Wanted(
-        model, tp, connector, wants.mix, wants.concurrent_restores, wants.goal, wants.gpu_copy, tuple(what_if or ())
+        curve=prefill.curve,
+        samples=prefill.samples,
+        goal=wants.goal,
+        concurrent=wants.concurrent_restores,
+        mix=wants.mix,
+        models=() if model is None else (model,),
+        tp=tp,
+        connector=connector,
+        gpu_copy_bytes_per_s=wants.gpu_copy,
+        what_ifs=tuple(what_if or ()),
     )
-    decided = decision.decide_runs([results.open_run(path) for path in found], prefill.curve, wanted)
+    decided = decision.decide_runs([results.open_run(path) for path in found], wanted)
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
     if markdown is not None:
         require_ours(markdown, f"# {MARKDOWN_HEADING}")
         results.write_atomically(markdown, as_markdown(tables.all_tables(decided), MARKDOWN_HEADING))
     if json:
-        console.print_json(_with_samples(decision.to_json(decided), prefill))
+        console.print_json(_with_samples(contract.to_json(decided), prefill))
         return
     _print(decided)
 
@@ -126,7 +135,7 @@ def _published(tails_s: Sequence[float], prefill: Prefill | None, *, as_json: bo
     if curve is not None and (doubt := decision.doubted_speed(curve, ())) is not None:
         console.note(f"TTFT: {doubt}")
     if as_json:
-        console.print_json(_with_samples(decision.published_json(tails_s, curve), prefill))
+        console.print_json(_with_samples(contract.published_json(tails_s, curve), prefill))
         return
     table = tables.published_table(tails_s, curve)
     console.print_table(table.title, table.columns, table.rows, right=table.right)

@@ -26,7 +26,7 @@ from kvbench.drivers.registry import find_programs
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, UsageError
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.record import results
-from kvbench.record.fidelity import fidelity, fidelity_json
+from kvbench.record.fidelity import compare_drivers, fidelity_json
 from kvbench.record.results import RunResult
 from kvbench.report import tables
 from kvbench.report.events import events_table
@@ -145,14 +145,14 @@ def _decided(run_dir: Path, prefill: Prefill | None, target: TargetOptions) -> r
     """Whether a verdict still can flip, asked at every look; None where nothing decides."""
     if prefill is None:
         return None
-    wanted = decision.Wanted(None, None, None, "auto", (1,), Goal(target.target_context), target.gpu_copy)
-    return lambda item, run: decision.verdict_is_settled(item, run_dir, run, prefill.curve, wanted)
+    wanted = decision.Wanted(prefill.curve, None, Goal(target.target_context), gpu_copy_bytes_per_s=target.gpu_copy)
+    return lambda item, run: decision.verdict_is_settled(item, run_dir, run, wanted)
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
     if as_json:
-        compared = fidelity(result)
+        compared = compare_drivers(result)
         extra = {"fidelity": fidelity_json(compared)} if compared else {}
         console.print_json({"run_dir": str(run_dir), **results.to_json(result), **extra})
         return

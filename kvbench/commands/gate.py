@@ -11,8 +11,8 @@ import typer
 from kvbench import console
 from kvbench.commands.options import JsonOption
 from kvbench.commands.prefill_options import DecisionOptions, ModelsOption, RunsArgument, TtftOptions, wanted_of
-from kvbench.decide.decision import same_model, unnamed_model
-from kvbench.decide.judged import LoadedRun, Wanted, load_runs
+from kvbench.decide.decision import Wanted, same_model, unnamed_model
+from kvbench.decide.runs import LoadedRun, load_runs
 from kvbench.errors import InputFileError
 from kvbench.record.results import write_atomically
 from kvbench.report import gate as gates

@@ -25,7 +25,7 @@ from kvbench.commands.options import (
 )
 from kvbench.connectors import CONNECTORS, DEFAULT_CONNECTOR, logical, stored_layout, vllm_fs
 from kvbench.drivers.registry import PROGRAMS, require_known
-from kvbench.drivers.settings import Access, Layout
+from kvbench.drivers.settings import Access, Buffers, Layout
 from kvbench.engines.vllm.releases import NEWEST
 from kvbench.errors import UsageError
 from kvbench.layout.models import DEFAULT_MODELS, size_model
@@ -158,6 +158,14 @@ class MethodOptions:
             "for every block, as the connector does.",
         ),
     ] = "large-files"
+    buffers: Annotated[
+        Buffers,
+        typer.Option(
+            "--buffers",
+            help="Memory that the I/O lands in: engine, as vLLM's CPU tier has it (a region in /dev/shm); own, of each "
+            "job; huge, on huge pages: what a CPU tier on a tmpfs with huge=always would bring.",
+        ),
+    ] = "engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +324,7 @@ class Request:
             access=self.method.access,
             published=self.method.published,
             layout=self.method.layout,
+            buffers=self.method.buffers,
             dataset_bytes=self.method.dataset_bytes,
             runtime_s=self.method.runtime_s,
             precision=self.drivers.precision,
@@ -351,6 +360,8 @@ def measurement_for(request: Request) -> Measurement:
 def _require_compatible(request: Request) -> None:
     """UsageError for options that exclude each other."""
     method, drivers = request.method, request.drivers
+    if method.published and method.buffers != "engine":
+        raise UsageError("--published is the study's own fio job, which leaves memory to fio; leave out --buffers.")
     if drivers.fidelity and drivers.driver is not None:
         raise UsageError("--fidelity measures with fio and replay; leave --driver out.")
     blockwise = drivers.driver == "replay" or drivers.fidelity or method.layout == "file-per-block"
@@ -405,6 +416,8 @@ def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:
     if asked is not None and asked not in drivers:
         what = "--fidelity compares" if request.drivers.fidelity else f"--driver {asked} measures"
         raise UsageError(f"{what} no tier of this run, which is measured by {', '.join(sorted(drivers))}.")
+    if request.method.buffers != "engine" and drivers == {"memory"}:
+        raise UsageError("--buffers: no tier of this run is read into memory; it is memory.")
     if request.method.layout == "file-per-block" and "fio" not in drivers:
         raise UsageError("--fio-layout: no tier of this run is measured by fio.")
 

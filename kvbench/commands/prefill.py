@@ -16,7 +16,7 @@ from kvbench.commands.groups import parsed
 from kvbench.commands.options import JsonOption, counts_of, parse_precision
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, UsageError
 from kvbench.prefill.live import endpoint as endpoints
-from kvbench.prefill.live import run, secret
+from kvbench.prefill.live import session
 from kvbench.prefill.live.endpoint import Endpoint, needs_yes, parse_url
 from kvbench.prefill.live.judge import LengthResult
 from kvbench.prefill.live.plan import (
@@ -169,17 +169,19 @@ def prefill(
     wanted = None
     if server.url is not None or server.model is not None or not resume:
         wanted = _plan(server, prompts)
-    plan = wanted or run.planned(output)
+    plan = wanted or session.planned(output)
     endpoint = parse_url(plan.url if server.url is None else server.url)
     if dry_run:
         _describe(plan, endpoint, as_json=json)
         return EXIT_OK
-    key = secret.from_environment(os.environ)
+    key = endpoints.key_of(os.environ)
     endpoints.require_nearby(endpoint, yes=yes)
     if key is not None and endpoint.scheme == "http" and needs_yes(endpoint):
-        console.note(f"{secret.VARIABLE} goes to {endpoint.host} unencrypted; use https where the server has it.")
-    opened = run.open_again(output, wanted) if resume else run.open_new(plan, output)
-    data, results = run.measure(opened, endpoint, key, console.steps())
+        console.note(
+            f"{endpoints.KEY_VARIABLE} goes to {endpoint.host} unencrypted; use https where the server has it."
+        )
+    opened = session.open_again(output, wanted) if resume else session.open_new(plan, output)
+    data, results = session.measure(opened, endpoint, key, console.steps())
     if json:
         console.print_json(data)
     else:

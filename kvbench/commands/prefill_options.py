@@ -13,10 +13,10 @@ import typer
 from kvbench import console
 from kvbench.commands.groups import parsed
 from kvbench.commands.options import counts_of, parse_rate, parse_share
-from kvbench.decide.cost import Load
+from kvbench.decide.cost import Traffic
 from kvbench.decide.crossover import DEFAULT_TARGET_TOKENS, Goal
-from kvbench.decide.decision import MixChoice
-from kvbench.decide.judged import Wanted
+from kvbench.decide.decision import Wanted
+from kvbench.decide.reads import MixChoice
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, Shape, fit
 from kvbench.prefill.samples import Samples, read_csv, require_alone
@@ -113,22 +113,25 @@ class TtftOptions:
         return samples if self.ttft_model is None else replace(samples, model=self.ttft_model)
 
 
+TargetOption = Annotated[
+    int,
+    parsed(
+        parse_tokens,
+        "--target-context",
+        metavar="TOKENS",
+        help="Context length that matters to you.",
+        show_default="32k",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
     """The context length that a verdict is about, and what every restore pays."""
 
     panel: ClassVar[str] = "The verdict"
 
-    target_context: Annotated[
-        int,
-        parsed(
-            parse_tokens,
-            "--target-context",
-            metavar="TOKENS",
-            help="Context length that matters to you.",
-            show_default="32k",
-        ),
-    ] = DEFAULT_TARGET_TOKENS
+    target_context: TargetOption = DEFAULT_TARGET_TOKENS
     gpu_copy: Annotated[
         int | None,
         parsed(
@@ -195,11 +198,11 @@ class LoadOptions:
         float | None, typer.Option("--gpu-price", min=0.0, help="With --hit-rate: price of one GPU for one hour.")
     ] = None
 
-    def load(self) -> Load | None:
-        """The load that the options name, None without a hit rate."""
+    def traffic(self) -> Traffic | None:
+        """The traffic that the options name, None without a hit rate."""
         if self.hit_rate is None:
             return None
-        return Load(self.hit_rate, self.requests_per_s, self.gpus, self.gpu_price)
+        return Traffic(self.hit_rate, self.requests_per_s, self.gpus, self.gpu_price)
 
 
 RunsArgument = Annotated[
@@ -212,7 +215,7 @@ ModelsOption = Annotated[
 
 
 def wanted_of(
-    ttft: TtftOptions, decision: DecisionOptions, models: Sequence[str] | None, load: Load | None = None
+    ttft: TtftOptions, decision: DecisionOptions, models: Sequence[str] | None, traffic: Traffic | None = None
 ) -> Wanted:
     """What ``report`` and ``gate`` are to judge; what must be known of the TTFT is said on stderr."""
     prefill = ttft.prefill()
@@ -226,5 +229,5 @@ def wanted_of(
         mix=decision.mix,
         models=tuple(models or ()),
         gpu_copy_bytes_per_s=decision.gpu_copy,
-        load=load,
+        traffic=traffic,
     )

@@ -17,7 +17,7 @@ from kvbench.commands.prefill_options import (
     TtftOptions,
     wanted_of,
 )
-from kvbench.decide.judged import load_runs
+from kvbench.decide.runs import load_runs
 from kvbench.errors import UsageError
 from kvbench.report import files
 from kvbench.report.build import build
@@ -41,7 +41,7 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Load, build, write the page and its tables; say the finding."""
-    wanted = wanted_of(ttft, decision, model, savings.load())
+    wanted = wanted_of(ttft, decision, model, savings.traffic())
     loaded = load_runs(runs)
     built = build(loaded, wanted)
     page = _page_path(output, loaded[0].path)

@@ -33,7 +33,7 @@ class TraceOptions:
         parsed(
             require_known,
             "--format",
-            metavar="|".join(one.NAME for one in FORMATS),
+            metavar="|".join(FORMATS),
             help="What the trace is written in.",
             show_default="told by the file's beginning",
         ),

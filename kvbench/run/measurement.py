@@ -12,7 +12,7 @@ from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.registry import PROGRAMS
 from kvbench.drivers.replay.blocks import least_blocks
 from kvbench.drivers.s3.objects import least_objects
-from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
+from kvbench.drivers.settings import Access, Buffers, DeviceUse, JobSettings, Layout
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.record.point import Point, is_point_id
@@ -75,7 +75,7 @@ class Method:
     """How every tier of a run is measured: with which loads and sizes, on how much data, for how long.
 
     ``dataset_bytes`` None leaves the size to the tier, ``runtime_s`` None the end of a point to ``precision``.
-    ``engine_version`` is the release whose calls a replay makes.
+    ``engine_version`` is the release whose calls a replay makes. The study's own job says nothing of memory.
     """
 
     numjobs: tuple[int, ...]
@@ -84,6 +84,7 @@ class Method:
     access: Access = "random"
     published: bool = False
     layout: Layout = "large-files"
+    buffers: Buffers = "engine"
     dataset_bytes: int | None = None
     runtime_s: int | None = None
     precision: float = 0.10
@@ -115,6 +116,7 @@ def plan_tier(tier: Tier, target: str, driver: str, method: Method) -> TierPlan:
         layout="file-per-block" if data.block_sizes else "large-files",
         block_sizes=data.block_sizes,
         engine_version=method.engine_version if driver == "replay" else None,
+        buffers="own" if method.published else method.buffers,
     )
     return TierPlan(tier.name, target, settings, driver=driver)
 
