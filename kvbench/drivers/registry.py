@@ -1,9 +1,13 @@
-"""Every driver's program by name. Adding one is its package and a line here."""
+"""Every driver's program by name. Adding one is its package and a line here.
+
+What finds a program and tries it out is named, not imported: a call loads only the drivers that it uses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 
 from kvbench.drivers import Program
 from kvbench.drivers.replay.blocks import least_blocks
@@ -14,86 +18,47 @@ from kvbench.tiers.findings import Finding
 from kvbench.tiers.kinds import driver_names
 
 
-def _fio() -> Program:
-    from kvbench.drivers.fio.driver import FioProgram
-
-    return FioProgram.find()
-
-
-def _fio_http() -> Program:
-    from kvbench.drivers.fio_http.driver import FioHttpProgram
-
-    return FioHttpProgram.find()
-
-
-def _memory() -> Program:
-    from kvbench.drivers.memory import MemoryProgram
-
-    return MemoryProgram()
-
-
-def _replay() -> Program:
-    from kvbench.drivers.replay.driver import ReplayProgram
-
-    return ReplayProgram()
-
-
-def _s3() -> Program:
-    from kvbench.drivers.s3.driver import S3Program
-
-    return S3Program.find()
-
-
-def _fio_findings(space: Workspace | None) -> Iterator[Finding]:
-    from kvbench.drivers.fio import trial
-
-    return trial.findings(space)
-
-
-def _fio_http_findings(space: Workspace | None) -> Iterator[Finding]:
-    from kvbench.drivers.fio_http import trial
-
-    return trial.findings()
-
-
-def _s3_findings(space: Workspace | None) -> Iterator[Finding]:
-    from kvbench.drivers.s3 import trial
-
-    return trial.findings()
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A program: how it is found, and what it needs and says before that.
+    """A program: the ``module:function`` that finds it, and what it needs and says before that.
 
     ``least_blocks``, of a program that stores every block by itself: how many of each size the job counts need.
-    ``findings``: whether it works here, in the work space of a tier that has one.
+    ``findings``, a ``module:function`` too: whether it works here, in the work space of a tier that has one.
     """
 
-    find: Callable[[], Program]
+    find: str
     least_blocks: Callable[[Sequence[int]], int] | None = None
-    findings: Callable[[Workspace | None], Iterator[Finding]] = lambda space: iter(())
+    findings: str | None = None
 
 
-# Their modules are loaded when one is used: some take a library that not everybody has.
 PROGRAMS: dict[str, Entry] = {
-    "fio": Entry(_fio, None, _fio_findings),
-    "fio-http": Entry(_fio_http, least_objects, _fio_http_findings),
-    "replay": Entry(_replay, least_blocks),
-    "memory": Entry(_memory),
-    "s3": Entry(_s3, least_objects, _s3_findings),
+    "fio": Entry("kvbench.drivers.fio.driver:FioProgram.find", None, "kvbench.drivers.fio.trial:findings"),
+    "fio-http": Entry(
+        "kvbench.drivers.fio_http.driver:FioHttpProgram.find", least_objects, "kvbench.drivers.fio_http.trial:findings"
+    ),
+    "replay": Entry("kvbench.drivers.replay.driver:ReplayProgram", least_blocks),
+    "memory": Entry("kvbench.drivers.memory:MemoryProgram"),
+    "s3": Entry("kvbench.drivers.s3.driver:S3Program.find", least_objects, "kvbench.drivers.s3.trial:findings"),
 }
 
 
 def find_programs(names: Iterable[str]) -> dict[str, Program]:
     """The named programs; ToolError when one cannot be used here, with what to install."""
-    return {name: PROGRAMS[name].find() for name in dict.fromkeys(names)}
+    return {name: _found(name) for name in dict.fromkeys(names)}
 
 
 def findings(names: Iterable[str], space: Workspace | None) -> Iterator[Finding]:
     """What the named programs say of themselves here."""
     for name in names:
-        yield from PROGRAMS[name].findings(space)
+        text = PROGRAMS[name].findings
+        if text is not None:
+            told: Callable[[Workspace | None], Iterator[Finding]] = resolve_name(text)
+            yield from told(space)
+
+
+def _found(name: str) -> Program:
+    find: Callable[[], Program] = resolve_name(PROGRAMS[name].find)
+    return find()
 
 
 def require_known(name: str) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kvbench.decide import decision
 from kvbench.decide.advice import in_plain_words, is_shared, settings_of, which_tier
 from kvbench.decide.breakeven import BreakEven
 from kvbench.decide.cost import saving
-from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.reads import Reads
+from kvbench.decide.runs import LoadedRun
 from kvbench.report.cells import name_cell, number_cell, point_name, use_label
 from kvbench.report.data import UNKNOWN, Advice, Cell, Column, Sheet
+from kvbench.settings.viable import line_of
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -72,8 +74,33 @@ def settings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
     return Sheet("settings", "Settings that follow", columns, tuple(rows), note)
 
 
+def command_lines(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
+    """The engine's command line for each tier that pays, and why there is none for the others."""
+    columns = (
+        Column("tier", "tier"),
+        Column("model", "model"),
+        Column("concurrent_restores", "at once", True),
+        Column("command_line", "command line"),
+        Column("reason", "why"),
+    )
+    rows = []
+    for item in all_judged:
+        line = line_of(item.crossover, item.run.result.tiers.get(item.crossover.tier, {}), _rates(item, wanted))
+        rows.append(
+            (
+                name_cell(item.tier),
+                name_cell(use_label(item)),
+                number_cell(item.crossover.concurrent_restores, format_count, "--concurrent-restores"),
+                name_cell(line.text or "none"),
+                name_cell(line.reason),
+            )
+        )
+    note = "For a POSIX shell. 'kvbench settings' writes other forms (JSON, Kubernetes) and other sizes of host memory."
+    return Sheet("command_lines", "The engine's command line", columns, tuple(rows) if wanted.curve else (), note)
+
+
 def _rates(item: Judged, wanted: Wanted) -> dict[int, float]:
-    reads = decision.Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)
+    reads = Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)
     return reads.rates(item.use.io_bytes)
 
 
@@ -148,7 +175,7 @@ def savings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
         Column("gpu_hours_per_day", "GPU-hours a day", True),
         Column("price_per_day", "money a day", True),
     )
-    rows = tuple(row for item in all_judged for row in _savings_rows(item, wanted)) if wanted.load else ()
+    rows = tuple(row for item in all_judged for row in _savings_rows(item, wanted)) if wanted.traffic else ()
     note = (
         "A hit saves the prefill of its prompt on every GPU; while it is restored the GPUs serve others. On a tier "
         "that is not viable the same time is saved, but the request waits longer than recomputing would take."
@@ -158,9 +185,9 @@ def savings(all_judged: Sequence[Judged], wanted: Wanted) -> Sheet:
 
 def _savings_rows(item: Judged, wanted: Wanted) -> Iterator[tuple[Cell, ...]]:
     at = item.crossover.at_target
-    if item.curve is None or at is None or wanted.load is None:
+    if item.curve is None or at is None or wanted.traffic is None:
         return
-    saved = saving(item.curve, at.tokens, wanted.load)
+    saved = saving(item.curve, at.tokens, wanted.traffic)
     if saved is None:
         return
     per_hit = "recompute time x --gpus"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
-from kvbench.decide.decision import unnamed_model
-from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
+from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
 from kvbench.decide.reference_tiers import reference_tiers
-from kvbench.report import advised, cells, events, fidelity, sheets
+from kvbench.decide.runs import LoadedRun
+from kvbench.report import advised, cells, events, fidelity, memory, sheets
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
 from kvbench.report.decisions import outcome_text
@@ -23,7 +23,7 @@ from kvbench.units import format_duration_s, format_tokens
 
 def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
     """Everything that the report of these runs says."""
-    all_judged = judged(runs, wanted)
+    all_judged = judge_runs(runs, wanted)
     report = Report(
         made_by=f"kvbench {__version__}",
         title=", ".join(run.name for run in runs),
@@ -36,7 +36,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         missing=tuple(_missing(all_judged, runs, wanted)),
         figures=figures(scene_of(all_judged, runs, wanted)),
         sheets=_sheets(all_judged, runs, wanted),
-        advice=advised.advice(all_judged),
+        advice=(*advised.advice(all_judged), *memory.advice(runs)),
         methods=methods(wanted),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
     )
@@ -183,9 +183,11 @@ def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wan
         sheets.times(all_judged, runs),
         advised.needs(all_judged, runs),
         advised.settings(all_judged, wanted),
+        advised.command_lines(all_judged, wanted),
         advised.savings(all_judged, wanted),
         sheets.measured(runs),
         fidelity.fidelity_sheet(runs),
+        memory.sheet(runs),
         fidelity.calls_sheet(runs),
         references(runs, reference_tiers()),
         events.sheet(runs),

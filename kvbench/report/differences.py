@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from kvbench.record.comparison import Difference
 from kvbench.report.tables import Table
-from kvbench.units import format_bytes, format_mib_per_s, format_ms
+from kvbench.units import format_bytes, format_mib_per_s, format_ms, format_requests
+
+_UNITS = {"bandwidth": "MiB/s", "requests": "requests"}
 
 
 def difference_table(found: Sequence[Difference]) -> Table:
@@ -18,7 +20,7 @@ def difference_table(found: Sequence[Difference]) -> Table:
             item.mix,
             str(item.numjobs),
             item.direction,
-            "MiB/s" if item.metric == "bandwidth" else "p99 ms",
+            _UNITS.get(item.metric, f"{item.metric} ms"),
             _value(item, item.a),
             _value(item, item.b),
             f"{item.ratio:.3f}",
@@ -35,6 +37,8 @@ def difference_table(found: Sequence[Difference]) -> Table:
 
 
 def _value(item: Difference, value: float) -> str:
+    if item.metric == "requests":
+        return format_requests(value)
     return format_mib_per_s(value) if item.metric == "bandwidth" else format_ms(value)
 
 

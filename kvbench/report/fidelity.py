@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.decide.judged import LoadedRun
-from kvbench.record.fidelity import Fidelity, fidelity
+from kvbench.decide.runs import LoadedRun
+from kvbench.record.fidelity import Fidelity, compare_drivers
 from kvbench.record.results import Calls, PointResult, RunResult
 from kvbench.report.cells import name_cell, number_cell, point_name
 from kvbench.report.data import Column, Sheet
@@ -32,7 +32,7 @@ def fidelity_table(run: RunResult) -> Table:
             _interval(item),
             item.agreement,
         )
-        for item in fidelity(run)
+        for item in compare_drivers(run)
     )
     columns = ("tier", "I/O", "mix", "jobs", "side", "what", "fio", "replay", "fio / replay", "95 % interval", "fio is")
     return Table(_FIDELITY_TITLE, columns, rows, (1, 3, 6, 7, 8, 9))
@@ -71,7 +71,7 @@ def fidelity_sheet(runs: Sequence[LoadedRun]) -> Sheet:
             name_cell(item.agreement),
         )
         for run in runs
-        for item in fidelity(run.result)
+        for item in compare_drivers(run.result)
     )
     return Sheet("fidelity", _FIDELITY_TITLE, columns, rows)
 

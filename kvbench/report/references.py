@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kvbench.decide.judged import LoadedRun
 from kvbench.decide.reference_tiers import ReferencePoint, ReferenceTier, matching
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import name_cell, number_cell
 from kvbench.report.data import Cell, Column, Sheet

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvbench.decide.band import Band
-from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.batches import p99_interval_ns
+from kvbench.record.requests import requests_each
 from kvbench.record.results import Direction, PointResult
 from kvbench.report.cells import (
     band_cell,
@@ -24,13 +26,14 @@ from kvbench.report.cells import (
     use_label,
 )
 from kvbench.report.data import UNKNOWN, Cell, Column, Sheet, Value
-from kvbench.report.tables import doubt_codes
+from kvbench.report.tables import counts_requests, doubt_codes
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
     format_count,
     format_duration_ns,
     format_duration_s,
+    format_requests,
     format_tokens,
 )
 
@@ -150,7 +153,12 @@ def _faster(restore: Band, recompute: Band) -> str:
 
 
 def measured(runs: Sequence[LoadedRun]) -> Sheet:
-    """Every direction of every point."""
+    """Every direction of every point; requests of the device where one was seen, and the memory where it is known."""
+    points = [point for run in runs for point in run.result.points]
+    known = {
+        "requests_each": any(counts_requests(run.result) for run in runs),
+        "buffer_memory": any(point.conditions.buffer_memory for point in points),
+    }
     columns = (
         Column("point", "point"),
         Column("tier", "tier"),
@@ -167,10 +175,14 @@ def measured(runs: Sequence[LoadedRun]) -> Sheet:
         Column("p99_low_ns", "p99 95 % low", True),
         Column("p99_high_ns", "p99 95 % high", True),
         Column("runtime_s", "ran", True),
+        Column("requests_each", "device requests each", True),
+        Column("buffer_memory", "memory"),
         Column("distrust", "distrust"),
     )
     rows = tuple(row for run in runs for point in run.result.points for row in _measured_rows(run, point, runs))
-    return Sheet("measured", "Measured points", columns, rows)
+    shown = [at for at, column in enumerate(columns) if known.get(column.key, True)]
+    kept = tuple(tuple(row[at] for at in shown) for row in rows)
+    return Sheet("measured", "Measured points", tuple(columns[at] for at in shown), kept)
 
 
 def _measured_rows(run: LoadedRun, point: PointResult, runs: Sequence[LoadedRun]) -> list[tuple[Cell, ...]]:
@@ -202,8 +214,14 @@ def _measured_row(
         number_cell(low, format_duration_ns, interval),
         number_cell(high, format_duration_ns, interval),
         number_cell(point.runtime_s, format_duration_s, f"{file}: runtime"),
+        number_cell(_requests(point, name), format_requests, "/proc/diskstats: requests / operations"),
+        name_cell(point.conditions.buffer_memory or "", "--buffers"),
         name_cell(", ".join(doubts)),
     )
+
+
+def _requests(point: PointResult, name: str) -> float | None:
+    return next((requests_each(point, way) for way, _ in point.sides() if way == name), None)
 
 
 def blocks(runs: Sequence[LoadedRun]) -> Sheet:

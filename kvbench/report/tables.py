@@ -8,10 +8,17 @@ from dataclasses import dataclass
 
 from kvbench.border.escaping import escaped
 from kvbench.record.batches import p99_interval_ns
+from kvbench.record.requests import requests_each
 from kvbench.record.results import Caveat, LatencyNs, PointResult, RunResult, Use
 from kvbench.record.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
-from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate
+from kvbench.units import format_bytes, format_count, format_mib_per_s, format_ms, format_rate, format_requests
 
+_COLUMNS = (
+    *("tier", "I/O", "mix", "jobs", "side", "IO/s", "MiB/s", "p50 ms", "p99 ms", "95 % interval"),
+    *("requests", "distrust"),
+)
+_NUMBERS = (1, 3, 5, 6, 7, 8, 9, 10)
+_REQUESTS = _COLUMNS.index("requests")
 _MARKDOWN = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")
 
 
@@ -52,18 +59,25 @@ def points_table(run: RunResult) -> Table:
     """Every direction of every point: rate, bandwidth and latency, with the codes of its warnings.
 
     One unit for each column, so that rows compare at a glance; the tier is left out when there is only one, and has its
-    driver where there are several.
+    driver where there are several. Device requests for each operation are there where a device was seen.
     """
     drivers = len({point.driver for point in run.points}) > 1
     labels = {point.id: f"{point.tier}, {point.driver}" if drivers else point.tier for point in run.points}
     several = len(set(labels.values())) > 1
-    rows = [row if several else row[1:] for point in run.points for row in _point_rows(point, labels[point.id])]
-    columns = ("tier", "I/O", "mix", "jobs", "side", "IO/s", "MiB/s", "p50 ms", "p99 ms", "95 % interval", "distrust")
+    shown = [at for at in range(len(_COLUMNS)) if (several or at > 0) and (at != _REQUESTS or counts_requests(run))]
+    rows = [row for point in run.points for row in _point_rows(point, labels[point.id])]
     title = "Measured" if several or not run.points else f"Measured on {run.points[0].tier}"
-    right = (1, 3, 5, 6, 7, 8, 9)
-    if several:
-        return Table(title, columns, tuple(rows), right)
-    return Table(title, columns[1:], tuple(rows), tuple(index - 1 for index in right))
+    return Table(
+        title,
+        tuple(_COLUMNS[at] for at in shown),
+        tuple(tuple(row[at] for at in shown) for row in rows),
+        tuple(shown.index(at) for at in _NUMBERS if at in shown),
+    )
+
+
+def counts_requests(run: RunResult) -> bool:
+    """Whether the requests of a device are known for any operation of the run."""
+    return any(requests_each(point, way) is not None for point in run.points for way, _ in point.sides())
 
 
 def doubt_codes(point: PointResult, side: str) -> list[str]:
@@ -115,13 +129,14 @@ def markdown(tables: Sequence[Table], heading: str, notes: Sequence[str] = ()) -
 def _point_rows(point: PointResult, label: str) -> list[tuple[str, ...]]:
     head = (label, format_bytes(point.io_bytes), point.mix, str(point.numjobs))
     if point.status != "ok":
-        return [(*head, point.status, "-", "-", "-", "-", "-", point.reason or "")]
+        return [(*head, point.status, "-", "-", "-", "-", "-", "-", point.reason or "")]
     rows: list[tuple[str, ...]] = []
     for name, side in point.sides():
         latency = side.latency_ns or LatencyNs()
         interval = _interval(latency, p99_interval_ns(point, side), len(point.rounds))
         numbers = (format_rate(side.iops), format_mib_per_s(side.bytes_per_s), _ms(latency.p50), _ms(latency.p99))
-        rows.append((*head, name, *numbers, interval, ", ".join(doubt_codes(point, name))))
+        each = "-" if (each_request := requests_each(point, name)) is None else format_requests(each_request)
+        rows.append((*head, name, *numbers, interval, each, ", ".join(doubt_codes(point, name))))
     return rows
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from kvbench.drivers import registry
 from kvbench.drivers.fio import run as fio_run
+from kvbench.drivers.region import SHARED_MEMORY, huge_option, shmem_enabled
 from kvbench.errors import ToolError
 from kvbench.host import environment
 from kvbench.tiers import kinds, probe
 from kvbench.tiers.findings import Diagnosis, Finding
+from kvbench.tiers.mounts import mount_of
 from kvbench.units import format_bytes, format_count
 
 _JOBS_OF_THE_STUDY = 16
@@ -21,7 +23,7 @@ _JOBS_OF_THE_STUDY = 16
 
 def examine_host() -> list[Finding]:
     """What this host and this process offer to a measurement."""
-    return [_fio(), _aio_slots(), _io_uring(), _cache_rights(), _memory()]
+    return [_fio(), _aio_slots(), _io_uring(), _cache_rights(), _memory(), _shared_memory()]
 
 
 def examine_tier(name: str, target: str) -> Diagnosis:
@@ -78,3 +80,16 @@ def _memory() -> Finding:
     size = environment.memory_bytes()
     text = f"{format_bytes(size)}; a larger --dataset defeats every cache of this host" if size else "unknown"
     return Finding("memory", "ok", text)
+
+
+def _shared_memory() -> Finding:
+    """Where the engine's CPU tier lies, and on which pages: the mount option decides for files in it."""
+    mount = mount_of(SHARED_MEMORY)
+    if mount is None or mount.filesystem != "tmpfs":
+        hint = "the engine's CPU tier needs a tmpfs there; in Kubernetes an emptyDir of medium Memory"
+        return Finding("/dev/shm", "note", "no tmpfs", hint)
+    status = os.statvfs(SHARED_MEMORY)
+    option = huge_option(mount.options)
+    said = f"tmpfs with {option}" if option else "tmpfs without huge= (4 KiB pages unless the kernel says otherwise)"
+    free = format_bytes(status.f_bavail * status.f_frsize)
+    return Finding("/dev/shm", "ok", f"{said}, {free} free; shmem_enabled {shmem_enabled()}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from kvbench.errors import TierError
 from kvbench.tiers import block, device_tier, directory_kind
 from kvbench.tiers.block import BlockDevice, Kernel
+from kvbench.tiers.device import queue_findings, queue_limits
 from kvbench.tiers.findings import Diagnosis, Finding, Value, required, unusable
 from kvbench.tiers.tier import DriverFindings, Kind
 from kvbench.units import format_bytes
@@ -17,6 +20,7 @@ def examine(name: str, target: str, drivers: DriverFindings) -> Diagnosis:
         device = block.identify(target, kernel)
     except TierError as error:
         return unusable(name, target, error)
+    number = device.path.stat().st_rdev
     facts: dict[str, Value] = {
         "path": str(device.path),
         "device": device.name,
@@ -25,6 +29,7 @@ def examine(name: str, target: str, drivers: DriverFindings) -> Diagnosis:
         "logical_sector_bytes": device.logical_sector_bytes,
         "physical_sector_bytes": device.physical_sector_bytes,
         "read_only": device.read_only,
+        **queue_limits(f"{os.major(number)}:{os.minor(number)}"),
     }
     kind = f"block device {device.path}" + (f" ({device.model})" if device.model else "")
     size = f"{format_bytes(device.size_bytes)} in sectors of {device.logical_sector_bytes} bytes"
@@ -33,6 +38,7 @@ def examine(name: str, target: str, drivers: DriverFindings) -> Diagnosis:
         required("unused", "nothing uses it", lambda: block.require_unused(device, kernel)),
         required("exclusive", "can be opened for exclusive use", lambda: block.require_exclusive(device)),
         _contents(device),
+        *queue_findings(facts),
     )
     return Diagnosis(name, target, kind, facts, findings)
 

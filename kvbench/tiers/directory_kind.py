@@ -8,6 +8,7 @@ from pathlib import Path
 from kvbench.errors import TierError
 from kvbench.tiers import block, directory, filesystems, probe
 from kvbench.tiers.block import Kernel
+from kvbench.tiers.device import queue_findings
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.findings import Diagnosis, Finding, unusable
 from kvbench.tiers.removal import Kept
@@ -38,8 +39,10 @@ def _examine(name: str, target: str, drivers: DriverFindings) -> Diagnosis:
         tier = directory.inspect(name, target)
     except TierError as error:
         return unusable(name, target, _not_a_device(target) or error)
-    findings = [*_place(tier), _space(tier), *_renamers(tier), *_in_workspace(tier, drivers), *_caveats(tier)]
-    return Diagnosis(name, target, filesystems.describe(tier.mount), tier.facts(), tuple(findings))
+    facts = tier.facts()
+    looked_at = [*_place(tier), _space(tier), *_renamers(tier), *_in_workspace(tier, drivers)]
+    findings = (*looked_at, *queue_findings(facts), *_caveats(tier))
+    return Diagnosis(name, target, filesystems.describe(tier.mount), facts, findings)
 
 
 def _not_a_device(target: str) -> TierError | None:
@@ -69,7 +72,7 @@ def _space(tier: DirectoryTier) -> Finding:
 
 
 def _renamers(tier: DirectoryTier) -> Iterator[Finding]:
-    """Only where others can rename what kvbench makes."""
+    """The finding that others can rename what kvbench makes, where they can."""
     why = tier.renamed_by()
     if why is not None:
         hint = "kvbench fio wants --allow-shared here; a directory that only you may write to needs none"
@@ -77,7 +80,7 @@ def _renamers(tier: DirectoryTier) -> Iterator[Finding]:
 
 
 def _in_workspace(tier: DirectoryTier, drivers: DriverFindings) -> Iterator[Finding]:
-    """What needs a sub-directory to be tried out."""
+    """The findings of the checks that need a sub-directory."""
     try:
         with directory.workspace(tier) as space:
             yield Finding("sub-directory", "ok", "can be created, written and removed")

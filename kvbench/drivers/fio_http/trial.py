@@ -6,10 +6,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
+from kvbench.tiers.directory import Workspace
 from kvbench.tiers.findings import Finding
 
 
-def findings() -> Iterator[Finding]:
+def findings(space: Workspace | None) -> Iterator[Finding]:
     """One finding, never a problem: S3 can be measured without fio."""
     program = shutil.which("fio")
     if program is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
 from kvbench.drivers.observation import Measured, Started, nothing, observation
+from kvbench.drivers.region import memory_for, require_given
 from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
 from kvbench.drivers.s3.layout import EVIDENCE_NAME, lay_out, require_objects
 from kvbench.drivers.s3.load import Ended, Load
@@ -56,6 +57,7 @@ class _Round:
     folder: Path
     objects: Objects
     recorders: Sequence[Recorder]
+    memory: str
     host: environment.HostWatch = field(default_factory=environment.HostWatch)
 
 
@@ -73,6 +75,7 @@ class S3Driver:
         """TierError when the tier is no bucket or has no credentials; writes down which objects there will be."""
         tier, _ = bucket_of(site)
         require_no_order(site)
+        require_given(site.settings.buffers)
         Client(tier)
         self._reads[tier.name] = any(point.mix != "write" for point in points)
         lines = []
@@ -100,6 +103,7 @@ class S3Driver:
         try:
             if point.mix != "write":
                 require_objects(space, objects)
+            memory = memory_for(site.settings.buffers, point.numjobs, point.io_bytes)
         except (MeasurementError, TierError) as error:
             return nothing(point, str(error))
         except Interrupted as error:
@@ -108,8 +112,9 @@ class S3Driver:
         space.keys.update(objects.slots)
         laid.rounds += 1
         recorders = [Recorder() for _ in range(point.numjobs)]
-        load = Load(laid.client, objects, recorders, site.settings.read_percent(point.mix), seed=laid.rounds)
-        this = _Round(Started.now(point, site, runtime_s), folder, objects, recorders)
+        share = site.settings.read_percent(point.mix)
+        load = Load(laid.client, objects, recorders, share, laid.rounds, memory.places)
+        this = _Round(Started.now(point, site, runtime_s), folder, objects, recorders, memory.described)
         try:
             ended = load.run(runtime_s, lambda seconds: self._tick(this, seconds))
         except Interrupted as error:
@@ -133,6 +138,8 @@ class S3Driver:
             failed_ios=sum(len(recorder.failures) for recorder in this.recorders),
             access="random",
             objects_written=True if measured.read else None,
+            buffers=this.started.site.settings.buffers,
+            buffer_memory=this.memory,
         )
         failure = ended.failure or (None if measured.read or measured.write else "no request succeeded")
         return observation(point, measured, conditions, failure, interrupted=interrupted)
