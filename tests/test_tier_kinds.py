@@ -260,7 +260,9 @@ def test_nobody_outside_asks_a_tier_for_its_kind() -> None:
         r"isinstance\([^()]*(?:\([^()]*\))?[^()]*Tier\b|startswith\(.*(?:SCHEME|s3://|/dev/)|== \"dram\""
     )
     root = Path(package.__file__).parent
-    sources = [path for path in root.rglob("*.py") if path.parent != root / "tiers"]
+    # What an engine calls a place is the engine's language, which the settings are written in.
+    elsewhere = (root / "tiers", root / "settings")
+    sources = [path for path in root.rglob("*.py") if path.parent not in elsewhere]
     found = [f"{path.relative_to(root)}: {line.strip()}" for path in sources for line in path.read_text().splitlines()
              if asked.search(line)]  # fmt: skip
     assert len(sources) > 100
