@@ -164,7 +164,8 @@ def test_a_table_is_one_function_and_one_line(monkeypatch: pytest.MonkeyPatch) -
 def test_what_an_interrupted_point_measured_is_shown_with_its_reason() -> None:
     caveat = Caveat("x", "", "")
     run = RunResult("now", points=(
-        point(status="interrupted", reason="killed"), point(status="failed", reason="why", read=None, warnings=(caveat,)),
+        point(status="interrupted", reason="killed"),
+        point(status="failed", reason="why", read=None, warnings=(caveat,)),
     ))  # fmt: skip
     assert [(row[3], row[-1]) for row in short_measured(only(run)).texts] == [
         ("read", "interrupted: killed"), ("failed", "x, why")
