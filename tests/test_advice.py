@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvbench.decide.advice import in_plain_words, settings_of, which_tier
-from kvbench.decide.crossover import Crossover, Goal, Request, decide
+from kvbench.decide.crossover import Crossover, Goal, RequestCrossover, decide
 from kvbench.decide.whatif import parse_what_ifs
 from kvbench.errors import UsageError
 from tests.factories import curve, measured, use
@@ -111,7 +111,7 @@ def test_a_tier_that_never_pays_is_left_out() -> None:
 
 def test_an_interval_that_leaves_it_open_sets_nothing() -> None:
     def options(kind: Any, low: int | None, high: int | None) -> list[str]:
-        request = Request(kind, None, low, high, "because")
+        request = RequestCrossover(kind, None, low, high, "because")
         return [setting.value for setting in settings_of(replace(SLOW, request=request), {})]
 
     assert options("never", 4096, None) == []

@@ -74,6 +74,7 @@ GPT_OSS_20B: dict[str, Any] = {
                     "window_units": None,
                     "kept": None,
                     "per_step": False,
+                    "newest_only": False,
                     "aligned_512": True,
                     "aligned_4096": True,
                 }
@@ -349,6 +350,7 @@ def test_models_lists_every_profile(kvbench: Run) -> None:
     assert all(one["name"] in table.out for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["blocksize"], ["blocksize", "qwen3-8b", "--json"], ["models"], ["--help"]])
 def test_no_heavy_module_is_imported(arguments: list[str]) -> None:
     code = (

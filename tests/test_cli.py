@@ -29,6 +29,7 @@ def imported_by(*arguments: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("blocksize", "qwen3-8b"), ("blocksize", "qwen3-8b", "--json"), ("models",)], ids=str
 )
@@ -36,6 +37,7 @@ def test_quick_commands_import_nothing_heavy(arguments: tuple[str, ...]) -> None
     assert not imported_by(*arguments) & set(HEAVY)
 
 
+@pytest.mark.slow
 def test_only_the_command_that_runs_is_loaded() -> None:
     loaded = {name for name in imported_by("blocksize", "qwen3-8b") if name.startswith("kvbench.commands.")}
     assert loaded == {"kvbench.commands.blocksize"}
@@ -109,6 +111,7 @@ def test_a_crash_is_70_with_the_traceback_and_a_request(
     assert outcome.err.endswith("not a verdict; please report it with the lines above.\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_verdict() -> None:
     program = f"{sys.executable} -m kvbench models --json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.connectors import Group, Stored, stored_layout, transfer
+from kvbench.connectors.vllm_rows import retained
 from kvbench.engines.vllm.releases import NEWEST, RELEASES, find_release
 from kvbench.errors import KvbenchError, ModelConfigError, UsageError
 from kvbench.layout.models import size_model
@@ -114,7 +116,8 @@ def test_pages_of_different_sizes_get_more_tokens() -> None:
     assert {(group.kind, group.tokens_per_unit) for group in stored.groups} == {("sliding", 16), ("full", 32)}
     assert (stored.block_tokens, stored.stored_bytes_per_block) == (32, 11 * stored.groups[0].padded_bytes)
     # vLLM 0.33.0 on sm90 computed the same blocks.
-    assert (stored.rank_block_bytes, stored.groups) == ((2_621_440,), stored_layout(sized, "vllm-fs").groups)
+    newest = tuple(replace(one, newest_only=False) for one in stored_layout(sized, "vllm-fs").groups)
+    assert (stored.rank_block_bytes, stored.groups) == ((2_621_440,), newest)
     for version, arch in (("0.29", "sm90"), ("0.33", "sm100")):
         with pytest.raises(ModelConfigError, match="depends on its cache layout"):
             stored_layout(sized, "vllm-fs", engine_version=version, gpu_arch=arch)
@@ -230,6 +233,28 @@ def test_only_the_reachable_blocks_of_a_small_window_are_stored() -> None:
 
     assert [transfer(stored, tokens).written.units for tokens in (247, 252, 256, 512)] == [0, 1, 3, 6]
     assert all(group.kept is None for group in fs("gpt-oss-20b", "0.24").groups)
+
+
+@pytest.mark.parametrize(("version", "sliding"), [("0.29", 18), ("0.30", 8), ("0.32", 8)])
+def test_of_a_window_only_what_the_same_prompt_needs_again_is_stored(version: str, sliding: int) -> None:
+    # tests/engine sees it of the engine itself, with a window of 256 tokens.
+    stored = fs("gpt-oss-20b", version)
+
+    assert transfer(stored, 18 * 16 + 5).written.units == 18 + sliding
+    # A prompt of whole blocks leaves the last one to be computed, and its block is not found again.
+    assert transfer(stored, 128).written.units == (8 + 8 if version == "0.29" else 8 + 7)
+    assert transfer(stored, 128).read.units == (8 + 8 if version == "0.29" else 7 + 7)
+
+
+def test_blocks_that_do_not_divide_are_all_stored() -> None:
+    # A hit is aligned to the full group's blocks: 16 tokens are no multiple of a windowed block of 32.
+    full, wide = Group(0, "full", 1, 16, 4096, 4096), Group(1, "sliding", 1, 32, 4096, 4096, window_units=2)
+    other = replace(full, tokens_per_unit=64)
+
+    assert [one.newest_only for one in retained((full, wide))] == [False, False]
+    assert [one.newest_only for one in retained((full, other, wide))] == [False, False, False]
+    assert [one.newest_only for one in retained((other, wide))] == [False, True]
+    assert [one.newest_only for one in retained((wide,))] == [True]
 
 
 def test_the_published_method_rounds_up() -> None:

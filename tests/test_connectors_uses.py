@@ -37,7 +37,8 @@ def test_windowed_groups_stop_growing_where_the_engine_stops_reading(
     (use,) = uses_of(sized, stored)
 
     assert (use.units_per_block, use.windowed_units, use.window_units) == (growing, windowed, most)
-    assert use.units(32_768) == transfer(stored, 32_768).read.units
+    # Of a prompt of whole blocks the engine leaves the last to be computed from 0.30 on; a use counts it.
+    assert use.units(32_768) == transfer(stored, 32_768).read.units + (version == "0.33")
 
 
 def test_a_hybrid_use_counts_its_enlarged_block() -> None:

@@ -19,6 +19,8 @@ from kvbench.record.histogram import Histogram, bin_of
 from kvbench.record.results import LatencyNs, Observation, OverTime
 from tests.factories import ROOT, direction, point
 
+pytestmark = pytest.mark.slow
+
 
 def script(name: str) -> Any:
     """The module of a file in benchmarks/, which is no package."""

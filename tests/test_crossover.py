@@ -15,25 +15,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbench.decide.contract import to_json
 from kvbench.decide.crossover import (
     Crossover,
     Goal,
-    Request,
+    RequestCrossover,
     Verdict,
     decide,
-    judge,
     published_tokens,
     single_block_at,
     single_block_crossover,
+    verdict_of,
 )
-from kvbench.decide.decision import Wanted, same_model, verdict_is_settled
+from kvbench.decide.decision import Wanted, decide_runs, same_model, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
 from kvbench.decide.restore import Measured, RestoreCurve, restore_curve, restore_tokens_per_s
+from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import Calls, Observation, OverTime, RunResult, Use
+from kvbench.report.decisions import footnotes
 from tests.conftest import Outcome
 from tests.factories import (
     GPT_OSS_BLOCK,
@@ -92,7 +95,8 @@ def makespan(units: int, workers: int, seconds: float) -> float:
     return max(free)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 3), st.sampled_from([1, 16, 256]))
 def test_list_scheduling_of_constant_latencies(blocks: int, workers: int, units: int, block_tokens: int) -> None:
     of = use(block_tokens=block_tokens, units_per_block=units, parallelism_per_request=workers)
@@ -126,7 +130,8 @@ def test_concurrent_restores_share_the_bandwidth(concurrent: int) -> None:
     assert restore_tokens_per_s(use(), at, concurrent) == pytest.approx(1600 / concurrent)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.floats(1.01, 20), st.floats(1e-5, 1e-3), st.floats(0, 1e-8))
 def test_more_bandwidth_never_moves_the_crossover_up(iops: float, factor: float, b: float, c: float) -> None:
     prefill = curve(0.01, b, c, spread=0.1)
@@ -143,7 +148,8 @@ def test_more_bandwidth_never_moves_the_crossover_up(iops: float, factor: float,
         assert fast.verdict == "viable"
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.floats(1.01, 20), st.floats(1e-5, 1e-3), st.floats(0, 1e-8))
 def test_faster_prefill_never_moves_the_crossover_down(iops: float, factor: float, b: float, c: float) -> None:
     at = measured(iops)
@@ -157,7 +163,8 @@ def test_faster_prefill_never_moves_the_crossover_down(iops: float, factor: floa
         assert all(value is None or value > 0 for value in (answer.request.tokens, answer.request.low))
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.floats(1e-5, 1e-3), st.floats(1e-11, 1e-8), st.sampled_from([1e-3, 60.0, 3600.0]))
 def test_another_unit_of_time_is_the_same_crossover(iops: float, b: float, c: float, unit: float) -> None:
     """Every time in another unit: seconds of prefill, ns of latency and 1 / rate all scale alike."""
@@ -170,7 +177,8 @@ def test_another_unit_of_time_is_the_same_crossover(iops: float, b: float, c: fl
         assert left is None or left == pytest.approx(right, rel=0.02)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=8)
 @given(st.floats(20, 5000), st.sampled_from([2, 4]))
 def test_larger_blocks_at_the_same_bandwidth_are_the_same_crossover(iops: float, factor: int) -> None:
     """Twice the tokens and bytes in a block at half the rate move the same tokens per second."""
@@ -198,7 +206,8 @@ def test_from_is_where_the_lines_cross() -> None:
     assert answer.request.high == pytest.approx(8000 / 0.95, rel=0.03)
 
 
-@settings(max_examples=5, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=5)
 @given(st.integers(4000, 30_000), st.integers(0, 1000))
 def test_the_interval_contains_the_true_crossing(true: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -214,6 +223,7 @@ def test_the_interval_contains_the_true_crossing(true: int, seed: int) -> None:
     assert answer.request.low * 0.97 <= true <= answer.request.high * 1.03
 
 
+@pytest.mark.slow
 def test_the_crossover_lies_within_its_own_interval() -> None:
     for true in range(4000, 4400, 16):
         answer = decided(measured(100.0), curve(0, 0, 1 / 1600 / true, spread=0.001)).request
@@ -262,10 +272,10 @@ FLAT = RestoreCurve(
 )
 
 
-def request(kind: str, low: int | None = None, high: int | None = None) -> Request:
+def request(kind: str, low: int | None = None, high: int | None = None) -> RequestCrossover:
     """A request crossover of that kind."""
     tokens = 4000 if kind == "from" else None
-    return Request(kind, tokens, low, high, "because")  # type: ignore[arg-type]
+    return RequestCrossover(kind, tokens, low, high, "because")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -291,8 +301,8 @@ def request(kind: str, low: int | None = None, high: int | None = None) -> Reque
         (request("unknown"), "cannot say"),
     ],
 )  # fmt: skip
-def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
-    found, reason = judge(asked, FLAT, curve(), Goal(TARGET))
+def test_the_verdict_rule(asked: RequestCrossover, verdict: Verdict) -> None:
+    found, reason = verdict_of(asked, FLAT, curve(), Goal(TARGET))
     assert found == verdict
     assert reason
 
@@ -310,8 +320,8 @@ def test_the_verdict_rule(asked: Request, verdict: Verdict) -> None:
         (1.7, request("unknown"), "cannot say"),
     ],
 )
-def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> None:
-    found, reason = judge(asked, FLAT, curve(), Goal(TARGET, budget))
+def test_the_ttft_budget(budget: float, asked: RequestCrossover, verdict: Verdict) -> None:
+    found, reason = verdict_of(asked, FLAT, curve(), Goal(TARGET, budget))
     assert found == verdict
     if budget != 2.3 and asked.kind == "always":
         assert f"of {budget:g} s allowed" in reason
@@ -319,12 +329,12 @@ def test_the_ttft_budget(budget: float, asked: Request, verdict: Verdict) -> Non
 
 @pytest.mark.parametrize("kind", ["always", "never", "from"])
 def test_a_target_below_the_measured_range(kind: str) -> None:
-    found, reason = judge(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
+    found, reason = verdict_of(request(kind, 1100, 1200), FLAT, curve(first=2048), Goal(1024))
     assert (found, reason) == ("cannot say", "prefill was measured from 2,048 tokens on, the target is 1,024")
 
 
 def test_never_does_not_reach_beyond_the_measured_range() -> None:
-    found, reason = judge(request("never"), FLAT, curve(last=4096), Goal(TARGET))
+    found, reason = verdict_of(request("never"), FLAT, curve(last=4096), Goal(TARGET))
     assert (found, reason) == ("cannot say", "prefill was measured up to 4,096 tokens, the target is 8,192")
 
 
@@ -485,6 +495,7 @@ def test_what_if_more_reads_were_in_flight(kvbench: Run, tmp_path: Path) -> None
     assert "8 reads in flight" in kvbench(*arguments).out
 
 
+@pytest.mark.slow
 def test_a_load_between_two_measured_ones_is_interpolated_and_marked(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     run = results.load(path)
@@ -529,6 +540,7 @@ def test_a_verdict_between_two_loads_holds_at_both_bounds(target: int, verdict: 
     assert ("measure them, --numjobs 4" in answer.verdict_reason) == (verdict == "cannot say")
 
 
+@pytest.mark.slow
 def test_one_section_gives_a_verdict_only_where_a_usual_change_could_not_flip_it() -> None:
     at = measured(100.0, jobs=16)
     alone = replace(at, point=replace(at.point, over_time={}))
@@ -575,13 +587,14 @@ def test_a_verdict_is_settled_with_everything_that_the_decision_uses(
     unsure = {"read": OverTime(6, 0.02)}
     item, run = lookup_run(use(), lookup_ms)
     item = replace(item, point=replace(item.point, over_time=unsure))
-    wanted = Wanted(None, None, None, "auto", (1,), Goal(8000), gpu_copy)
     prefill = curve(0.0, 0.0, 1e-7, 2048, 16384)
-    assert verdict_is_settled(item, tmp_path, run, prefill, wanted) is settled
+    wanted = Wanted(prefill, None, Goal(8000), gpu_copy_bytes_per_s=gpu_copy)
+    assert verdict_is_settled(item, tmp_path, run, wanted) is settled
     # None rests on it: another load, another mix, another model.
     for other in (replace(item.point, numjobs=8), replace(item.point, mix="read")):
-        assert verdict_is_settled(replace(item, point=other), tmp_path, run, prefill, wanted) is None
-    assert verdict_is_settled(item, tmp_path, run, replace(prefill, model="other"), wanted) is None
+        assert verdict_is_settled(replace(item, point=other), tmp_path, run, wanted) is None
+    for curveless in (replace(wanted, curve=replace(prefill, model="other")), replace(wanted, curve=None)):
+        assert verdict_is_settled(item, tmp_path, run, curveless) is None
 
 
 def test_an_early_verdict_needs_more_confidence(tmp_path: Path) -> None:
@@ -592,8 +605,32 @@ def test_an_early_verdict_needs_more_confidence(tmp_path: Path) -> None:
     goal = Goal(round(6250 * math.exp(2.95 * 0.03)))
     assert at.histogram is not None
     item, run = Observation(unsure, {"read": at.histogram}), RunResult("", uses=(of,))
-    assert verdict_is_settled(item, tmp_path, run, prefill, Wanted(None, None, None, "auto", (1,), goal)) is False
+    assert verdict_is_settled(item, tmp_path, run, Wanted(prefill, None, goal)) is False
     assert decide(of, "ceph", 1, replace(at, point=unsure), None, prefill, goal).verdict == "viable"
+
+
+def test_without_a_prefill_curve_restoring_is_timed_and_nothing_decided(tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("ceph", 180.0))
+    wanted = Wanted(None, None, Goal(8000), models=(use().model,))
+    decided = decide_runs([results.open_run(path)], wanted)
+    (found,) = decided.crossovers
+    assert (found.verdict, found.request.kind, found.single_block) == ("cannot say", "unknown", None)
+    assert found.verdict_reason == "no prefill was given (--ttft-csv or --ttft-from)"
+    assert found.point is not None
+    assert found.restore is not None
+    assert 8000 in found.restore.tokens
+    printed = to_json(decided)
+    assert printed["prefill"] is None
+    assert printed["results"][0]["restore_tokens_per_s"] == found.restore_tokens_per_s
+    assert not any(line.startswith("Prefill") for line in footnotes(decided))
+    # Near miss: a curve decides, and one of another model says whose it is.
+    known = curve(0.0, 0.0, 1e-7, 2048, 16384)
+    (answered,) = decide_runs([results.open_run(path)], replace(wanted, curve=known)).crossovers
+    assert "prefill" not in answered.verdict_reason
+    (other,) = decide_runs([results.open_run(path)], replace(wanted, curve=replace(known, model="x"))).crossovers
+    assert other.verdict_reason == f"the TTFT samples are of x; give samples of {use().model}"
+    with pytest.raises(UsageError, match="no measured model matches"):
+        decide_runs([results.open_run(path)], replace(wanted, models=("x",)))
 
 
 def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path: Path) -> None:
@@ -697,6 +734,7 @@ def test_a_curve_of_another_model_is_no_answer(kvbench: Run, tmp_path: Path) -> 
     assert row["restore_tokens_per_s"] == pytest.approx(16 * 5870)
 
 
+@pytest.mark.slow
 def test_the_steady_state_is_preferred(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     run = results.load(path)
@@ -788,6 +826,7 @@ def test_the_newest_run_is_named(kvbench: Run, tmp_path: Path, monkeypatch: pyte
     assert (outcome.code, outcome.err) == (0, "run: reports/x\n")
 
 
+@pytest.mark.slow
 def test_a_ttft_budget_on_the_command_line(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     verdicts = [

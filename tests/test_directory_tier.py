@@ -55,7 +55,7 @@ def test_credentials_in_mount_options_are_removed(path: str, secret: str) -> Non
 
 def test_device_counters_are_bytes() -> None:
     diskstats = " 254       0 vda 100 5 2000 7 300 9 4000 11 0 1 2 0 0 0 0 3 4\n"
-    assert mounts.device_counters("254:0", diskstats) == mounts.DeviceCounters(2000 * 512, 4000 * 512)
+    assert mounts.device_counters("254:0", diskstats) == mounts.DeviceCounters(2000 * 512, 4000 * 512, 100, 300)
     assert mounts.device_counters("0:39", diskstats) is None
 
 
@@ -73,12 +73,12 @@ MULTIPATH = """\
 @pytest.mark.parametrize("numbers", ["259:1", "259:2"])
 def test_the_paths_of_an_nvme_namespace_count_for_it(numbers: str) -> None:
     diskstats = MULTIPATH.format(own="0 0 0 0 0 0 0")
-    assert mounts.device_counters(numbers, diskstats) == mounts.DeviceCounters(5000 * 512, 2500 * 512)
+    assert mounts.device_counters(numbers, diskstats) == mounts.DeviceCounters(5000 * 512, 2500 * 512, 20, 10)
 
 
 def test_a_namespace_that_counts_itself_is_not_counted_twice() -> None:
     diskstats = MULTIPATH.format(own="20 0 5000 14 10 0 2500")
-    assert mounts.device_counters("259:1", diskstats) == mounts.DeviceCounters(5000 * 512, 2500 * 512)
+    assert mounts.device_counters("259:1", diskstats) == mounts.DeviceCounters(5000 * 512, 2500 * 512, 20, 10)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
         ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'
     )
+    (folder / "serve.yaml").write_text(
+        "kv_connector: OffloadingConnector\nkv_role: kv_both\n"
+        "kv_connector_extra_config: {cpu_bytes_to_use: 68719476736}\n"
+    )
     with pytest.MonkeyPatch.context() as monkeypatch:
         install_fake_fio(tmp_path_factory.mktemp("fio"), monkeypatch)
         monkeypatch.chdir(folder)
@@ -81,6 +85,7 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fake_fio")
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_example_of_the_readme_works(
@@ -104,3 +109,26 @@ def test_no_option_lacks_help() -> None:
         for own in (command, *getattr(command, "commands", {}).values()):
             for parameter in own.params:
                 assert getattr(parameter, "help", None), f"kvbench {name} {own.name}: {parameter.name} has no help"
+
+
+def test_contributing_points_at_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:kvbench|tests|docs|profiles|benchmarks)/[\w./-]*)`", text))
+    assert len(named) > 15
+    assert [path for path in sorted(named) if not (ROOT / re.sub(r"\bx\.\w+$", "", path)).exists()] == []
+    folders = (
+        "kvbench",
+        "kvbench/layout",
+        "kvbench/connectors",
+        "kvbench/checks",
+        "kvbench/report/figures",
+        "kvbench/commands",
+    )
+    sources = "".join(path.read_text() for folder in folders for path in (ROOT / folder).glob("__init__.py"))
+    sources += "".join(path.read_text() for path in (ROOT / "kvbench" / "formats").glob("*/__init__.py"))
+    for registry in re.findall(r"one line in(?: its)? `([A-Z]+)`", text):
+        assert f"\n{registry}: " in sources, registry
+    targets = set(re.findall(r"`make ([a-z-]+)`", text))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert targets
+    assert all(f"\n{target}:" in makefile for target in targets)

@@ -64,6 +64,7 @@ def test_series_adds_up_threads_and_shows_silent_seconds() -> None:
     assert series[1]["read"] == {"bytes_per_s": 0, "iops": 0}
 
 
+@pytest.mark.slow
 def test_memory_is_measured_as_a_tier_like_any_other(kvbench: Kvbench, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = kvbench(

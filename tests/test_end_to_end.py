@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kvbench.tiers.mounts import mount_of
-from tests.conftest import ROOT, Outcome, require_fio
+from tests.conftest import ROOT, Outcome
 
 Kvbench = Callable[..., Outcome]
 Start = Callable[..., subprocess.Popen[str]]
@@ -26,15 +26,9 @@ PREFILL = ROOT / "profiles" / "prefill" / "gpt-oss-120b-h200.csv"
 SHORT = ("--dataset", "96MiB", "--runtime", "1", "--numjobs", "1,4")
 
 
-@pytest.fixture(autouse=True)
-def real_fio() -> None:
-    require_fio()
-
-
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
     """One run of all three models on a real directory: the tier, the run directory and its result."""
-    require_fio()
     tier = tmp_path_factory.mktemp("tier")
     run = tmp_path_factory.mktemp("runs") / "run"
     command = [

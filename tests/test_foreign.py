@@ -33,6 +33,8 @@ from tests.conftest import ROOT, FakeFio, Outcome, install_fake_fio
 from tests.factories import SHIPPED_CSV, use, write_json
 from tests.test_runner import fio_processes
 
+pytestmark = pytest.mark.slow
+
 Kvbench = Callable[..., Outcome]
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -127,6 +127,7 @@ def test_secrets_of_an_imported_file_reach_no_file_and_no_line(kvbench: Kvbench,
     assert "ioengine" in written
 
 
+@pytest.mark.slow
 def test_names_act_neither_on_the_terminal_nor_in_the_report(kvbench: Kvbench, tmp_path: Path) -> None:
     run, outcome = imported(kvbench, tmp_path, EVIL)
     page, junit, told = tmp_path / "p.html", tmp_path / "j.xml", [outcome]
@@ -157,6 +158,7 @@ def report(kvbench: Kvbench, page: Path) -> Outcome:
     return kvbench("report", EXAMPLE_RUN, "-o", page)
 
 
+@pytest.mark.slow
 def test_a_report_is_written_over_its_own_files_and_over_no_others(kvbench: Kvbench, tmp_path: Path) -> None:
     page = tmp_path / "package.html"
     assert report(kvbench, page).code == 0
@@ -274,6 +276,7 @@ def test_many_samples_are_thinned_evenly_and_the_ends_stay(tmp_path: Path) -> No
     assert (len(few.rows), few.notes) == (MOST_SAMPLES, ())
 
 
+@pytest.mark.slow
 def test_lines_are_numbered_over_the_pieces_of_a_large_file(tmp_path: Path) -> None:
     rows = [f"{1000 + at},0.1" for at in range(150_000)]
     rows[140_000] = "7,0.1"
@@ -342,6 +345,7 @@ def test_an_import_that_fails_leaves_nothing_and_keeps_equal_ids(tmp_path: Path)
     assert [one.id for one in result.points] == [point().id, f"{point().id}-2"]
 
 
+@pytest.mark.slow
 def test_the_recorded_inputs_that_broke_readers_end_in_one_sentence(kvbench: Kvbench, tmp_path: Path) -> None:
     borders = {border.name: border for border in BORDERS}
     kinds = {

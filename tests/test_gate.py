@@ -203,6 +203,7 @@ def test_markdown_is_added_to_what_is_there(kvbench: Run, tmp_path: Path) -> Non
     assert "| nvme: openai/gpt-oss-120b TP2 | ✅ viable |" in text
 
 
+@pytest.mark.slow
 def test_the_example_says_what_its_report_says(kvbench: Run) -> None:
     done = kvbench("gate", EXAMPLE, "--ttft-csv", SHIPPED_CSV, "--json")
     assert done.code == 1
@@ -227,6 +228,7 @@ def shell_lines(heading: str) -> list[str]:
     return lines[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", ["GitHub", "GitLab"])
 def test_the_documented_pipelines_run(heading: str, tmp_path: Path) -> None:
     tier = tmp_path / "tier"

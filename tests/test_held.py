@@ -22,7 +22,9 @@ import pytest
 from kvbench.errors import MeasurementError, TierError
 from kvbench.tiers import device_tier, directory
 from kvbench.tiers.held import HeldDirectory, dying
-from tests.conftest import Mounted, Outcome, require_fio
+from tests.conftest import Mounted, Outcome
+
+pytestmark = pytest.mark.slow
 
 Kvbench = Callable[..., Outcome]
 
@@ -30,7 +32,7 @@ ONE_POINT = (
     "--model", "qwen3-8b", "--connector", "logical", "--mix", "mixed", "--numjobs", "1",
     "--runtime", "1", "--dataset", "32MiB",
 )  # fmt: skip
-DRIVERS = pytest.mark.parametrize("driver", ["fio", "replay"])
+DRIVERS = pytest.mark.parametrize("driver", [pytest.param("fio", marks=pytest.mark.fio), "replay"])
 NOBODY = 65534
 PRECIOUS = b"precious" * 1000
 
@@ -65,8 +67,6 @@ def points(run: Path) -> list[dict[str, Any]]:
 
 
 def driven(driver: str) -> tuple[str, ...]:
-    if driver == "fio":
-        require_fio()
     return ("--driver", driver)
 
 
@@ -204,10 +204,10 @@ def test_a_tier_that_is_another_before_its_data_is_laid_out_is_skipped(
     assert list(tier.iterdir()) == []
 
 
+@pytest.mark.fio
 def test_a_file_system_that_shuts_down_fails_its_point_and_the_run_goes_on(
     kvbench: Kvbench, mounted: Mounted, tmp_path: Path
 ) -> None:
-    require_fio()
     image, tier, other = tmp_path / "image", tmp_path / "tier", tmp_path / "other"
     tier.mkdir()
     other.mkdir()
@@ -405,11 +405,11 @@ def node(path: Path, device: str) -> Path:
     return path
 
 
+@pytest.mark.fio
 @pytest.mark.parametrize("when", ["between rounds", "in a round"])
 def test_a_device_node_that_is_replaced_leads_to_no_other_device(
     kvbench: Kvbench, loops: Callable[[], str], tmp_path: Path, when: str
 ) -> None:
-    require_fio()
     ours, precious = loops(), loops()
     path = node(tmp_path / "node", ours)
     before = (tmp_path / "image1").read_bytes()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from fractions import Fraction
 from functools import reduce
 from math import comb
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -16,7 +18,6 @@ from hypothesis import strategies as st
 
 from kvbench.record.histogram import Histogram, merge, nearest_rank
 from kvbench.record.stats import interval_ranks, percentile_interval_ns, samples_needed
-from tests.conftest import require_fio
 from tests.factories import DATA
 
 COUNTS = st.dictionaries(st.integers(1, 10**12), st.integers(1, 10**6), min_size=1, max_size=40)
@@ -54,7 +55,6 @@ def test_percentiles_equal_those_of_a_recorded_fio_run() -> None:
 
 @pytest.mark.fio
 def test_percentiles_equal_those_of_fio_now(tmp_path: Path) -> None:
-    require_fio()
     options = ["--name=a", "--ioengine=null", "--rw=randrw", "--bs=64k", "--size=64m", "--numjobs=2", "--thread",
                "--group_reporting", "--lat_percentiles=1", "--percentile_list=1:25:50:90:95:99:99.9:99.99",
                "--output-format=json+"]  # fmt: skip
@@ -162,6 +162,18 @@ def test_a_large_number_of_samples_is_narrow() -> None:
     # 1.96 standard deviations of Binomial(1e7, 0.99) are 616.7.
     assert 9_900_000 - low == pytest.approx(617, abs=2)
     assert high - 9_900_000 == pytest.approx(617, abs=2)
+
+
+@pytest.mark.parametrize("samples", [3_000_000_000, 10**12])
+def test_more_samples_than_32_bits_count(samples: int) -> None:
+    low, high = interval_ranks(samples, 50)
+    assert low is not None
+    assert high is not None
+    # The normal distribution is off by less than a rank there.
+    reach = NormalDist().inv_cdf(0.975) * math.sqrt(samples / 4)
+    assert samples / 2 - low == pytest.approx(reach, abs=2)
+    assert high - samples / 2 == pytest.approx(reach, abs=2)
+    assert low + high == samples + 1
 
 
 @pytest.mark.parametrize(("percent", "needed"), [(50, 20), (90, 100), (95, 200), (99, 1000), (99.9, 10_000)])

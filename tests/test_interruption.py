@@ -17,6 +17,8 @@ from kvbench.host.interruption import interruptible
 from tests.conftest import ROOT, FakeFio
 from tests.factories import SHIPPED_CSV
 
+pytestmark = pytest.mark.slow
+
 RUN = ROOT / "reports" / "example" / "run"
 COMMANDS = {
     "version": ("--version",),

@@ -24,7 +24,7 @@ from kvbench.record.results import Mix
 from kvbench.run.measurement import plan_tier
 from kvbench.run.plan import points_for
 from kvbench.tiers.directory import DirectoryTier
-from tests.conftest import Outcome, require_fio
+from tests.conftest import Outcome
 from tests.factories import GPT_OSS_BLOCK, use
 
 Run = Callable[..., Outcome]
@@ -314,7 +314,7 @@ def parse_only(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.fio
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 1 << 14).map(lambda count: count * 512), min_size=1, max_size=3, unique=True),
     st.lists(st.sampled_from([1, 2, 4, 16, 64, 256]), min_size=1, max_size=2, unique=True),
@@ -325,7 +325,6 @@ def parse_only(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_fio_accepts_every_job_file(
     tmp_path: Path, sizes: list[int], numjobs: list[int], access: Access, published: bool, directory: str
 ) -> None:
-    require_fio()
     points = points_for(
         [use(io_bytes=size) for size in sizes], [("x.y_z ü", "fio")], ["mixed", "read", "write"], numjobs
     )
@@ -337,7 +336,6 @@ def test_fio_accepts_every_job_file(
 
 @pytest.mark.fio
 def test_fio_accepts_many_jobs_beside_one(tmp_path: Path) -> None:
-    require_fio()
     plan = plan_tier(
         DirectoryTier("t", tmp_path, None, 64 << 30),
         "t",

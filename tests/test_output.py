@@ -14,6 +14,8 @@ from kvbench.commands import COMMANDS
 from tests.conftest import ROOT
 from tests.factories import SHIPPED_CSV
 
+pytestmark = pytest.mark.slow
+
 RUN = ROOT / "reports" / "example" / "run"
 PROGRAM = f"{sys.executable} -m kvbench"
 NOT_VIABLE = f"{PROGRAM} gate {RUN} --ttft-csv {SHIPPED_CSV}"

@@ -97,6 +97,7 @@ def test_the_owner_of_a_directory_renames_in_it_even_if_it_is_sticky(tier: Path)
     assert shared(tier) == f"{tier.resolve()} belongs to user nobody"
 
 
+@pytest.mark.slow
 def test_a_shared_directory_needs_consent_and_gets_along_with_it(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from kvbench.layout import read_layout
 from kvbench.layout.models import find_config, work_of_name
 from kvbench.layout.work import Work, WorkBounds, bounds_of, work_of
 from kvbench.prefill.curve import PrefillCurve, fit
-from kvbench.prefill.plausible import speed_doubt
+from kvbench.prefill.plausible import speed_warning
 from kvbench.prefill.samples import Sample, Samples
 from kvbench.record.results import RunResult, save
 from tests.conftest import Outcome
@@ -112,15 +112,15 @@ def test_a_name_bounds_what_is_not_known(name: str | None, least: float, most: f
 @pytest.mark.parametrize("real", [700.0, 5_000.0, 40_000.0])
 @pytest.mark.parametrize(("slip", "asks"), [(1000.0, "ttft_s"), (0.001, "ttft_ms")])
 def test_a_thousandfold_slip_is_seen_either_way(real: float, slip: float, asks: str) -> None:
-    assert speed_doubt(curve(real), BOUNDS, 1) is None
-    doubt = speed_doubt(curve(real * slip, "ttft_ms" if slip > 1 else "ttft_s"), BOUNDS, 1)
+    assert speed_warning(curve(real), BOUNDS, 1) is None
+    doubt = speed_warning(curve(real * slip, "ttft_ms" if slip > 1 else "ttft_s"), BOUNDS, 1)
     assert doubt is not None
     assert doubt.text.endswith(f"did you mean {asks}?")
     assert "7 billion active parameters" in doubt.text
 
 
 def test_the_arithmetic_is_shown() -> None:
-    doubt = speed_doubt(curve(5_000_000.0, "ttft_ms"), BOUNDS, 1)
+    doubt = speed_warning(curve(5_000_000.0, "ttft_ms"), BOUNDS, 1)
     assert doubt is not None
     assert doubt.degree == "impossible"
     # 2 x 7e9 x 5e6 = 7e16.
@@ -133,9 +133,9 @@ def test_the_arithmetic_is_shown() -> None:
 
 def test_more_accelerators_compute_more_and_a_promise_ends_the_doubt() -> None:
     fast = curve(1_000_000.0)  # 14 PFLOP/s
-    assert getattr(speed_doubt(fast, BOUNDS, 1), "degree", None) == "doubtful"
-    assert speed_doubt(fast, BOUNDS, 4) is None
-    assert speed_doubt(replace(fast, any_speed=True), BOUNDS, 1) is None
+    assert getattr(speed_warning(fast, BOUNDS, 1), "degree", None) == "doubtful"
+    assert speed_warning(fast, BOUNDS, 4) is None
+    assert speed_warning(replace(fast, any_speed=True), BOUNDS, 1) is None
 
 
 def test_attention_counts_at_long_prompts() -> None:
@@ -144,8 +144,8 @@ def test_attention_counts_at_long_prompts() -> None:
     rows = tuple(Sample(tokens, tokens / 221_000 * stray) for tokens in lengths for stray in (0.995, 1.005))
     found, work = fit(Samples(rows, None, "a test")), work_of_name("meta-llama/Llama-3.1-70B")
     assert work is not None
-    assert speed_doubt(found, bounds_of(Work(work.parameters, 0), None), 8) is None
-    doubt = speed_doubt(found, bounds_of(work, None), 8)
+    assert speed_warning(found, bounds_of(Work(work.parameters, 0), None), 8) is None
+    doubt = speed_warning(found, bounds_of(work, None), 8)
     assert doubt is not None
     assert "at 131,072 tokens" in doubt.text
 

@@ -161,7 +161,6 @@ def test_the_shipped_samples() -> None:
         assert curve.seconds(row.prompt_tokens)[0] == pytest.approx(row.ttft_s, rel=0.05)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1e-3), st.floats(0, 1e-8), st.lists(LENGTHS, min_size=3, max_size=8, unique=True))
 def test_fit_recovers_exact_curves(a: float, b: float, c: float, lengths: list[int]) -> None:
     lengths = sorted(lengths)
@@ -183,7 +182,6 @@ def test_one_of_two_samples_alike_is_named_when_it_is_set_aside() -> None:
     assert curve.notes == ("set aside the sample at 16 tokens (10 s), far from all others",)
 
 
-@settings(deadline=None)
 @given(
     st.floats(0, 1), st.floats(1e-6, 1e-3), st.floats(0, 1e-8),
     st.lists(st.tuples(LENGTHS, st.floats(0.5, 2)), min_size=2, max_size=8),
@@ -215,7 +213,7 @@ def test_fit_is_the_non_negative_optimum(a: float, b: float, c: float, strays: l
     assert (np.abs(gradient[used > 0]) <= scale).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.floats(0.01, 0.5), st.floats(1e-6, 1e-3), st.floats(1e-11, 1e-8),
     st.integers(0, 6), st.one_of(st.floats(2, 30), st.floats(0.03, 0.5)), st.integers(0, 2**32 - 1),
@@ -267,7 +265,6 @@ def test_one_length_gives_the_cost_of_a_token_and_says_so() -> None:
     assert any("proportional" in note for note in curve.notes)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([100, 200, 400]), SECONDS), min_size=4, max_size=8), st.randoms())
 def test_order_of_equal_lengths_is_irrelevant_to_the_fit(rows: list[tuple[int, float]], random: object) -> None:
     assume(len({tokens for tokens, _ in rows}) >= 2)

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -687,9 +688,17 @@ def test_an_escape_leaves_what_can_be_read_alone() -> None:
     assert escaped("a\x1b\x07\x9b\u2028\u202e\udcffb") == "a\\x1b\\x07\\x9b\\u2028\\u202e\\udcffb"
 
 
+@pytest.fixture
+def deep_tier() -> Iterator[Path]:
+    """A directory outside of those of pytest, whose removal recurses: a killed session would break the next one."""
+    path = Path(tempfile.mkdtemp(prefix="kvbench-test-"))
+    yield path
+    subprocess.run(["rm", "-rf", str(path)], check=True)
+
+
 @pytest.mark.parametrize(("levels", "goes"), [(28, True), (60, False), (1500, False)])
-def test_a_tree_deeper_than_ours_stays_in_part(tier: Path, levels: int, goes: bool) -> None:
-    left = left_behind(tier)
+def test_a_tree_deeper_than_ours_stays_in_part(deep_tier: Path, levels: int, goes: bool) -> None:
+    left = left_behind(deep_tier)
     folder = os.open(left, os.O_RDONLY)
     for _ in range(levels):
         os.mkdir("d", dir_fd=folder)
@@ -697,15 +706,11 @@ def test_a_tree_deeper_than_ours_stays_in_part(tier: Path, levels: int, goes: bo
         os.close(folder)
         folder = deeper
     os.close(folder)
-    try:
-        kept = removal.remove(left, Rule(None, lambda _: None), pauses_s=())
-        assert (kept is None) == goes
-        if kept is not None:
-            assert kept.why.endswith("(deeper than kvbench makes directories)")
-            assert (left / MARKER_NAME).is_file()
-    finally:
-        # pytest's own removal recurses.
-        subprocess.run(["rm", "-rf", str(left)], check=True)
+    kept = removal.remove(left, Rule(None, lambda _: None), pauses_s=())
+    assert (kept is None) == goes
+    if kept is not None:
+        assert kept.why.endswith("(deeper than kvbench makes directories)")
+        assert (left / MARKER_NAME).is_file()
 
 
 def test_two_that_remove_the_same_directory_do_not_disturb_each_other(tier: Path) -> None:

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from kvbench.commands.planning import Request, replays_by_default
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
-from kvbench.record.fidelity import fidelity, fidelity_json
+from kvbench.record.fidelity import compare_drivers, fidelity_json
 from kvbench.record.point import Point
 from kvbench.record.results import Direction, LatencyNs, PointResult, Round, RunResult
 from kvbench.report.tables.comparison import short_fidelity
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.mounts import Mount
-from tests.conftest import Outcome, require_fio
+from tests.conftest import Outcome
 
 Kvbench = Callable[..., Outcome]
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def test_the_ratio_is_fio_to_replay_with_the_interval_of_the_rounds() -> None:
             measured("replay", (100e6, 101e6, 99e6), (10_000, 10_050, 9_950)),
         ),
     )
-    p50, p99, bandwidth = fidelity_json(fidelity(run))
+    p50, p99, bandwidth = fidelity_json(compare_drivers(run))
     assert [item["metric"] for item in (p50, p99, bandwidth)] == ["p50", "p99", "bandwidth"]
     assert bandwidth["ratio"] == pytest.approx(2.0, rel=1e-3)
     assert 1.9 < bandwidth["low"] < 2.0 < bandwidth["high"] < 2.1
@@ -65,16 +65,16 @@ def test_the_ratio_is_fio_to_replay_with_the_interval_of_the_rounds() -> None:
 
 def test_one_round_has_no_interval() -> None:
     run = RunResult("", points=(measured("fio", (2.0,), (10,)), measured("replay", (1.0,), (10,))))
-    assert {item["agreement"] for item in fidelity_json(fidelity(run))} == {"cannot say"}
+    assert {item["agreement"] for item in fidelity_json(compare_drivers(run))} == {"cannot say"}
 
 
 def test_a_wide_interval_says_nothing() -> None:
     run = RunResult("", points=(measured("fio", (1.0, 4.0), (10, 20)), measured("replay", (2.0, 1.0), (10, 20))))
-    assert fidelity(run)[-1].agreement == "cannot say"
+    assert compare_drivers(run)[-1].agreement == "cannot say"
 
 
 def test_a_driver_alone_is_not_compared() -> None:
-    assert fidelity(RunResult("", points=(measured("fio", (1.0,), (10,)),))) == []
+    assert compare_drivers(RunResult("", points=(measured("fio", (1.0,), (10,)),))) == []
 
 
 def test_a_file_for_each_block_is_read_as_a_whole_in_random_order() -> None:
@@ -93,8 +93,8 @@ def test_a_file_for_each_block_is_read_as_a_whole_in_random_order() -> None:
     assert "create_only" not in layout
 
 
+@pytest.mark.fio
 def test_fio_opens_reads_once_and_closes_every_block(tmp_path: Path) -> None:
-    require_fio()
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     place = tmp_path / "data"
@@ -120,8 +120,8 @@ def test_fio_opens_reads_once_and_closes_every_block(tmp_path: Path) -> None:
     assert abs(len(opens) - len(reads)) <= 2
 
 
+@pytest.mark.fio
 def test_fidelity_measures_both_in_turns_and_says_the_ratio(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
-    require_fio()
     out = tmp_path / "run"
     done = kvbench("fio", "--tier", tier, *SMALL, "--mix", "read", "--fidelity", "-o", out, "--json")
     assert done.code == 0, done.err
@@ -139,8 +139,8 @@ def test_fidelity_measures_both_in_turns_and_says_the_ratio(kvbench: Kvbench, ti
     assert "Calls that move no data" in page
 
 
+@pytest.mark.fio
 def test_fio_can_measure_a_file_for_each_block(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
-    require_fio()
     options = (*SMALL, "--fio-layout", "file-per-block", "--mix", "read,write", "-o", tmp_path / "run", "--json")
     done = kvbench("fio", "--tier", tier, *options)
     assert done.code == 0, done.err

@@ -7,6 +7,7 @@ import html as html_lib
 import io
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.decide.crossover import Goal
-from kvbench.decide.judged import LoadedRun, Wanted, load_runs
+from kvbench.decide.decision import Wanted
+from kvbench.decide.runs import LoadedRun, load_runs
 from kvbench.prefill.curve import fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
@@ -171,6 +173,27 @@ def test_without_prefill_the_report_says_what_is_missing(tmp_path: Path) -> None
         "blocks",
         "provenance",
     }
+
+
+def test_a_command_line_for_the_tier_that_pays_and_none_for_the_other(tmp_path: Path) -> None:
+    one = use(connector="vllm-fs", engine_version="0.32.0", engine_block_tokens=16)
+    tiers = {name: {"path": f"/mnt/{name} <tier>"} for name in ("fast", "slow")}
+    built = build([loaded(tmp_path, uses=(one,), tiers=tiers)], wanted())
+    sheet = built.sheet("command_lines")
+    keys = [column.key for column in sheet.columns]
+    rows = {
+        row["tier"]: row for row in (dict(zip(keys, (cell.value for cell in row), strict=True)) for row in sheet.rows)
+    }
+    verdicts = {item.tier: item.verdict for item in built.judgements}
+    assert verdicts == {"fast": "viable", "slow": "not viable"}
+    words = shlex.split(str(rows["fast"]["command_line"]))
+    assert words[:5] == ["vllm", "serve", "openai/gpt-oss-120b", "--tensor-parallel-size", "2"]
+    assert json.loads(words[-1])["kv_connector_extra_config"]["secondary_tiers"][0]["root_dir"] == "/mnt/fast <tier>"
+    assert rows["slow"]["command_line"] == "none"
+    assert "/mnt/slow" not in json.dumps([[cell.value for cell in row] for row in sheet.rows])
+    text = html(built)
+    assert "--kv-transfer-config" in text
+    assert "<tier>" not in text
 
 
 def test_published_tiers_stand_beside_the_measured_ones_at_the_same_io(report: Report) -> None:

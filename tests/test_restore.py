@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats as reference
 
 from kvbench.decide.breakeven import break_even, budget_reach
-from kvbench.decide.cost import Load, saving
+from kvbench.decide.cost import Traffic, saving
 from kvbench.decide.crossover import Goal, decide
 from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
 from kvbench.decide.restore import (
@@ -26,6 +25,7 @@ from kvbench.decide.restore import (
 )
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import OverTime
+from kvbench.record.stats import t_quantile
 from tests.factories import MS, STEADY, curve, measured, use
 
 
@@ -102,7 +102,7 @@ def test_the_speed_on_long_prompts_counts_what_is_around() -> None:
     assert restore_tokens_per_s(use(), measured(100.0, 0.001), 1, around) == pytest.approx(16 / 0.012)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0, 0.01), st.integers(10**8, 10**11))
 def test_what_is_around_never_makes_a_restore_faster(lookup_s: float, copy: int) -> None:
     lengths = np.array([160.0, 1600.0])
@@ -176,7 +176,7 @@ def test_a_restore_within_bounds_has_the_draws_of_both() -> None:
 def test_the_long_run_factors_are_those_of_student(error: float, batches: int) -> None:
     factors = np.sort(np.log(long_run_factors(OverTime(batches, error))))
     assert factors == pytest.approx(-factors[::-1], abs=1e-9)
-    reach = error * reference.t.ppf(0.975, batches - 1)
+    reach = error * t_quantile(0.975, batches - 1)
     inside = (np.abs(factors) <= reach + 1e-12).mean()
     assert inside == pytest.approx(0.95, abs=0.005)
 
@@ -282,7 +282,7 @@ def test_a_budget_reaches_as_far_as_nothing_is_over_it() -> None:
     assert budget_reach(tokens[:0], seconds[:0], 4.0) == (None, False)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(20, 2000), st.floats(0.01, 50))
 def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) -> None:
     reached = []
@@ -296,7 +296,7 @@ def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) ->
 
 def test_a_saving_is_prefill_times_gpus() -> None:
     # 10 ms + 1 us x 8,000 = 18 ms of prefill on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
-    found = saving(curve(0.01, 1e-6, 0.0), 8000, Load(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
+    found = saving(curve(0.01, 1e-6, 0.0), 8000, Traffic(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
     assert found is not None
     assert found.gpu_s_per_hit == pytest.approx(0.144)
     assert found.hits_per_day == 86_400
@@ -306,8 +306,8 @@ def test_a_saving_is_prefill_times_gpus() -> None:
 
 
 def test_no_saving_is_extrapolated_and_no_price_invented() -> None:
-    assert saving(curve(), 10**7, Load(0.5, 1.0)) is None
-    found = saving(curve(), 8000, Load(0.5, 1.0))
+    assert saving(curve(), 10**7, Traffic(0.5, 1.0)) is None
+    found = saving(curve(), 8000, Traffic(0.5, 1.0))
     assert found is not None
     assert found.price_per_day is None
 

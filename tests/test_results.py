@@ -52,7 +52,7 @@ RUNS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RUNS)
 def test_save_and_load_are_inverse(run: RunResult) -> None:
     with TemporaryDirectory() as name:
@@ -209,7 +209,6 @@ def test_a_write_that_cannot_replace_leaves_nothing_behind(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.integers(1, 10**12), st.integers(1, 10**9), min_size=1, max_size=20))
 def test_histograms_round_trip(counts: dict[int, int]) -> None:
     histogram = Histogram.from_counts(counts)

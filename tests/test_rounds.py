@@ -18,7 +18,7 @@ from kvbench.errors import Interrupted
 from kvbench.record import results
 from kvbench.record.histogram import Histogram, merge
 from kvbench.record.latency import latency_of
-from kvbench.record.results import Conditions, Direction, Observation, PointResult, Round
+from kvbench.record.results import Conditions, Direction, LatencyNs, Observation, PointResult, Round, SideSummary
 from kvbench.record.rounds import LOOKS, StopRule, next_round_s, pool, spread, widest_p99
 from kvbench.record.stats import FIO_LAST_BIN_NS, relative_half_width
 from tests.conftest import FakeFio, Outcome
@@ -339,3 +339,16 @@ def test_odd_options_are_refused(
 ) -> None:
     outcome = kvbench("fio", "--tier", tier, *ONE, option, value)
     assert (outcome.code, outcome.err) == (2, f"kvbench: {said}\n")
+
+
+def test_a_round_gives_its_sides() -> None:
+    found = Round(1, 3.0, 5.0, read_p50_ns=1, read_p99_ns=2, read_quarters_bytes_per_s=(6.0, 4.0), write_p99_ns=7)
+    assert found.side("read") == SideSummary(5.0, 1, 2, (6.0, 4.0))
+    assert found.side("write") == SideSummary(p99_ns=7)
+
+
+def test_a_direction_in_short_is_unknown_where_it_was_not_recorded() -> None:
+    whole = Direction(10, 40, 2.0, 8.0, LatencyNs(p50=3, p99=4))
+    assert SideSummary.of(whole) == SideSummary(8.0, 3, 4)
+    assert SideSummary.of(replace(whole, latency_ns=None)) == SideSummary(8.0)
+    assert SideSummary.of(None) == SideSummary()

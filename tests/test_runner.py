@@ -77,6 +77,7 @@ def test_the_result_holds_what_the_contract_promises(
             "threads": None,
             "active_parameters": 6_945_767_424,
             "pair_flop": 589_824,
+            "engine_block_tokens": None,
         }
     ]
     point = next(point for point in saved["points"] if point["id"] == "fast-2359296-mixed-j2")

@@ -126,6 +126,8 @@ def test_a_bucket_is_measured_like_any_other_tier(
     for point in points(out):
         assert (point["driver"], point["status"], point["reason"]) == ("s3", "ok", None)
         assert point["conditions"]["failed_ios"] == 0
+        assert point["conditions"]["buffers"] == "engine"
+        assert point["conditions"]["buffer_memory"] == "one populated region in /dev/shm, as the engine's"
         for way in ("read", "write"):
             side = point[way]
             assert (side is not None) == (point["mix"] in (way, "mixed"))
@@ -457,6 +459,22 @@ def test_a_job_that_crashes_is_no_round_with_a_job_less(server: S3Server) -> Non
     no_room = Objects(BLOCK, ("pre/read",), ())
     with pytest.raises(ZeroDivisionError):
         load.Load(client.Client(tier), no_room, [Recorder(), Recorder()], 0, seed=1).run(5, lambda seconds: None)
+
+
+@pytest.mark.parametrize("more", [0, -7, 7])
+def test_a_block_comes_to_its_place_and_nowhere_else(server: S3Server, more: int) -> None:
+    """Also when the object has not the length that its place has."""
+    content = os.urandom(700_000)
+    requests(server).put("pre/block", content)
+    memory = memoryview(bytearray(b"x" * (len(content) + 64)))
+    place = memory[16 : 16 + len(content) + more]
+    came = client.Client(bucket.inspect("t", f"s3://{server.bucket}/pre")).get("pre/block", place)
+    assert came == len(content)
+    common = min(len(content), len(place))
+    assert bytes(place[:common]) == content[:common]
+    assert bytes(memory[:16]) == b"x" * 16
+    assert set(bytes(memory[16 + common :])) == {ord("x")}
+    requests(server).delete(["pre/block"])
 
 
 def test_clean_says_what_it_keeps(kvbench: Kvbench, server: S3Server) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kvbench.drivers.fio.series import log_file_names, log_options, series_of
 from kvbench.host.environment import HostWatch
-from tests.conftest import Outcome, require_fio
+from tests.conftest import Outcome
 
 Kvbench = Callable[..., Outcome]
 
@@ -57,7 +57,6 @@ def test_the_host_watch_counts_from_second_one() -> None:
 
 @pytest.mark.fio
 def test_a_real_run_keeps_one_series_over_its_rounds(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
-    require_fio()
     options = ("--model", "qwen3-8b", "--mix", "mixed", "--numjobs", "2", "--runtime", "2", "--repeat", "2")
     run = tmp_path / "run"
     assert kvbench("fio", "--tier", tier, *options, "--dataset", "64MiB", "-o", run).code == 0

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvbench.decide.crossover import Goal
-from kvbench.decide.judged import LoadedRun, Wanted
+from kvbench.decide.decision import Wanted
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Calls, Caveat, RunResult
 from kvbench.report import tables
 from kvbench.report.build import build

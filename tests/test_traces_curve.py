@@ -87,7 +87,7 @@ def test_agent_sessions_with_subagents_against_brute_force(capacity: int) -> Non
     assert reuse_curve(trace)[0].at(capacity).blocks == lru_hits(prompts_of(trace), capacity)[0]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(wild_prompts | chained_prompts(), st.integers(0, 9))
 def test_every_capacity_equals_a_cache_that_is_run(prompts: Prompts, short: int) -> None:
     trace = make_trace(prompts, 10, short)
@@ -100,7 +100,7 @@ def test_every_capacity_equals_a_cache_that_is_run(prompts: Prompts, short: int)
     assert curve.at(curve.largest) == curve.ideal == curve.at(10**12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(wild_prompts | chained_prompts(), st.data())
 def test_blocks_of_different_weight_equal_a_cache_that_is_run(prompts: Prompts, data: st.DataObject) -> None:
     weights = [[data.draw(st.integers(1, 5)) for _ in prompt] for prompt in prompts]

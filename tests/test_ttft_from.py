@@ -14,12 +14,12 @@ import pytest
 
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.prefill.alone import loads
 from kvbench.prefill.curve import fit
-from kvbench.prefill.doubts import doubts
 from kvbench.prefill.imported import read_serving
+from kvbench.prefill.occupancy import occupancies
 from kvbench.prefill.samples import MOST_SAMPLES
-from kvbench.prefill.usable import take
+from kvbench.prefill.selection import take
+from kvbench.prefill.warnings import warnings_about
 from kvbench.record.results import RunResult, save
 from tests.conftest import Outcome
 from tests.factories import DATA, SHIPPED_CSV, direction, latency, point, shared_data, use, write_json
@@ -147,8 +147,8 @@ def test_the_start_times_say_who_ran_alone() -> None:
         served(start_s=20.0, e2e_s=2.0),
         served(start_s=20.995, e2e_s=2.0),  # touches the fifth's TTFT for less than what clocks tell
     )
-    assert loads(run_of(*requests, concurrency=4)) == ("alone", "shared", "alone", "shared", "alone", "shared")
-    assert loads(run_of(*reversed(requests), concurrency=4)) == (
+    assert occupancies(run_of(*requests, concurrency=4)) == ("alone", "shared", "alone", "shared", "alone", "shared")
+    assert occupancies(run_of(*reversed(requests), concurrency=4)) == (
         "shared",
         "alone",
         "shared",
@@ -160,7 +160,7 @@ def test_the_start_times_say_who_ran_alone() -> None:
 
 def test_a_failed_request_is_load_too() -> None:
     failed = served(start_s=0.5, e2e_s=9.0, ok=False)
-    assert loads(run_of(served(start_s=0.0, e2e_s=2.0), failed))[0] == "shared"
+    assert occupancies(run_of(served(start_s=0.0, e2e_s=2.0), failed))[0] == "shared"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_failed_request_is_load_too() -> None:
     ],
 )
 def test_the_load_without_start_times(changes: dict[str, Any], load: str) -> None:
-    assert loads(run_of(served(), served(), **changes)) == (load, load)
+    assert occupancies(run_of(served(), served(), **changes)) == (load, load)
 
 
 def test_an_unknown_load_is_said(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_an_average_over_many_lengths_is_said() -> None:
     run = run_of(summary=ServingSummary(prompt_tokens_mean=1000, prompt_tokens_min=10, prompt_tokens_max=4000,
                                         ttft_mean_s=1.0), concurrency=1)  # fmt: skip
     taken = take([run, replace(run, summary=replace(run.summary, prompt_tokens_mean=2000))], allow_queued=False)
-    notes = list(doubts(taken.rows, taken))
+    notes = list(warnings_about(taken.rows, taken))
     assert "x.json averages over prompts of 10 to 4,000 tokens" in notes
 
 
@@ -229,7 +229,7 @@ def test_a_drop_after_the_first_prompt_is_said() -> None:
     """Five times the same prompt: 4.10, 0.09, 0.08, 0.08 and 0.09 s, of which the cache gave the last four."""
     times = (4.10, 0.09, 0.08, 0.08, 0.09)
     taken = take([run_of(*(served(8000, one) for one in times), served(16000, 8.0), concurrency=1)], allow_queued=False)
-    notes = list(doubts(taken.rows, taken))
+    notes = list(warnings_about(taken.rows, taken))
     assert (
         "in x.json the first prompt of 8,000 tokens took 4.1 s and the later ones 0.085 s, as with a warm prefix cache "
         "or a cold start" in notes
@@ -237,7 +237,7 @@ def test_a_drop_after_the_first_prompt_is_said() -> None:
     steady = take(
         [run_of(*(served(8000, 1.0) for _ in range(5)), served(16000, 8.0), concurrency=1)], allow_queued=False
     )
-    assert not any("first prompt" in note for note in doubts(steady.rows, steady))
+    assert not any("first prompt" in note for note in warnings_about(steady.rows, steady))
 
 
 def test_an_impossible_speed_is_said(tmp_path: Path) -> None:
@@ -387,13 +387,13 @@ RATED: dict[str, Any] = {"max_concurrency": None, "max_concurrent_requests": Non
 )
 def test_requests_in_flight_come_from_whatever_is_there(changes: dict[str, Any], load: str) -> None:
     """Little's law; a client that waits for each answer has one in flight and is not taken for a crowd."""
-    assert loads(run_of(summary=ServingSummary(**changes))) == (load,)
+    assert occupancies(run_of(summary=ServingSummary(**changes))) == (load,)
 
 
 def test_arrivals_at_a_rate_meet_each_other() -> None:
     summary = ServingSummary(requests_per_s=0.5, e2e_mean_s=1.0)
-    assert loads(run_of(summary=summary, request_rate=0.5)) == ("shared",)
-    assert loads(run_of(summary=summary)) == ("unknown",)
+    assert occupancies(run_of(summary=summary, request_rate=0.5)) == ("shared",)
+    assert occupancies(run_of(summary=summary)) == ("unknown",)
 
 
 def test_one_at_a_time_that_cannot_be_is_said(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kvbench.checks import judge
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.events import complete, events_of, mark, standstills, with_events
 from kvbench.record.recorder import Recorder, series_of
 from kvbench.record.results import Event, Round, RunResult, load_series, save

@@ -1,4 +1,4 @@
-"""Reasons to distrust a point: each check is one pure function of the point; CHECKS lists them.
+"""Reasons to distrust a point: each check is one pure function of the point; CHECKS lists them by what they say.
 
 They run on every point, measured or imported, and again whenever somebody asks, because they need only the result file.
 docs/warnings.md says for each code what to do about it.
@@ -33,6 +33,7 @@ from kvbench.checks.caches import (
 )
 from kvbench.checks.data import hot_object, not_mounted, rereads, sequential, unproven_objects, unwritten
 from kvbench.checks.events import disturbed, other_runs
+from kvbench.checks.requests import by_round
 from kvbench.checks.speed import above_link, cpu_short, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.checks.tails import impossible_mean
 from kvbench.record.results import Caveat, PointResult
@@ -47,46 +48,46 @@ def judge(point: PointResult) -> PointResult:
     if point.status in ("failed", "skipped"):
         return replace(point, warnings=())
     point = replace(point, conditions=replace(point.conditions, cache_state=cache_state(point)))
-    return replace(point, warnings=tuple(caveat for check in CHECKS if (caveat := check(point)) is not None))
+    return replace(point, warnings=tuple(caveat for check in CHECKS.values() if (caveat := check(point)) is not None))
 
 
-CHECKS: tuple[Check, ...] = (
-    short_runtime,
-    long_runtime,
-    clock_went_on,
-    saturated,
-    drift,
-    disturbed,
-    other_runs,
-    failed_operations,
-    memory_filesystem,
-    buffered,
-    page_cache,
-    device_counters,
-    unwritten,
-    not_mounted,
-    cache_unknown,
-    ceph_fuse,
-    small_data_set,
-    unproven_objects,
-    hot_object,
-    rereads,
-    sequential,
-    line_rate,
-    above_link,
-    too_fast,
-    littles_law,
-    impossible_mean,
-    paced,
-    wrong_mix,
-    shallow_queue,
-    few_samples,
-    completion_latency_only,
-    no_latency,
-    cpu_steal,
-    cpu_short,
-)
-
+CHECKS: dict[str, Check] = {
+    "short-runtime": short_runtime,
+    "stalled": long_runtime,
+    "clock-went-on": clock_went_on,
+    "saturated": saturated,
+    "drift": drift,
+    "requests-by-round": by_round,
+    "events": disturbed,
+    "other-runs": other_runs,
+    "failed-operations": failed_operations,
+    "memory-filesystem": memory_filesystem,
+    "buffered": buffered,
+    "page-cache": page_cache,
+    "reads-not-from-device": device_counters,
+    "unwritten-data": unwritten,
+    "not-mounted": not_mounted,
+    "cache-state-unknown": cache_unknown,
+    "ceph-fuse": ceph_fuse,
+    "fits-memory": small_data_set,
+    "objects-not-proven": unproven_objects,
+    "hot-object": hot_object,
+    "re-read": rereads,
+    "sequential": sequential,
+    "line-rate": line_rate,
+    "above-link": above_link,
+    "too-fast": too_fast,
+    "littles-law": littles_law,
+    "impossible-mean": impossible_mean,
+    "paced": paced,
+    "wrong-mix": wrong_mix,
+    "queue-depth": shallow_queue,
+    "few-samples": few_samples,
+    "completion-latency": completion_latency_only,
+    "no-latency": no_latency,
+    "cpu-steal": cpu_steal,
+    "cpu-short": cpu_short,
+}
 
 # With one of these the numbers are not the tier's, or contradict each other: no verdict may rest on them.
 VOIDING = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kvbench.checks.sides import latencies, sides
+from kvbench.checks.sides import latencies
 from kvbench.record.results import Caveat, LatencyNs, PointResult
 from kvbench.record.stats import FIO_LAST_BIN_NS, samples_needed
 from kvbench.units import format_count, format_duration_ns
@@ -65,7 +65,7 @@ def _overrun(point: PointResult) -> tuple[float, float] | None:
 
 def saturated(point: PointResult) -> Caveat | None:
     """fio's histogram ends at 17.18 s: slower operations are all in its last bin (fio 3.33 stat.c)."""
-    names = [name for name, side in sides(point) if side.latency_ns and _reaches_end(side.latency_ns)]
+    names = [name for name, side in point.sides() if side.latency_ns and _reaches_end(side.latency_ns)]
     if not names:
         return None
     return Caveat(
@@ -126,7 +126,7 @@ def shallow_queue(point: PointResult) -> Caveat | None:
 def few_samples(point: PointResult) -> Caveat | None:
     """A p99 needs about 10 / (1 - 0.99) = 1000 samples before it is more than one outlier."""
     needed = samples_needed(99)
-    counts = {name: side.ios for name, side in sides(point) if side.ios < needed}
+    counts = {name: side.ios for name, side in point.sides() if side.ios < needed}
     if not counts:
         return None
     text = " and ".join(f"{format_count(ios)} {name}s" for name, ios in counts.items())
@@ -155,7 +155,7 @@ def completion_latency_only(point: PointResult) -> Caveat | None:
 
 def no_latency(point: PointResult) -> Caveat | None:
     """gtod_reduce=1 and disable_lat leave no latency at all."""
-    if all(side.latency_ns is not None for _, side in sides(point)):
+    if all(side.latency_ns is not None for _, side in point.sides()):
         return None
     return Caveat(
         "no-latency",

@@ -7,14 +7,8 @@ from collections.abc import Iterator
 from kvbench.record.results import Direction, LatencyNs, PointResult
 
 
-def sides(point: PointResult) -> Iterator[tuple[str, Direction]]:
-    for name, side in (("read", point.read), ("write", point.write)):
-        if side is not None:
-            yield name, side
-
-
 def latencies(point: PointResult) -> Iterator[tuple[Direction, LatencyNs]]:
-    for _, side in sides(point):
+    for _, side in point.sides():
         if side.latency_ns is not None:
             yield side, side.latency_ns
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import geometric_mean
 
-from kvbench.checks.sides import latencies, sides
-from kvbench.record.results import Caveat, PointResult, Round
+from kvbench.checks.sides import latencies
+from kvbench.record.results import WAYS, Caveat, PointResult, Way
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 # 16 jobs at depth 1 were busy 99.7 % of the time in clean runs (fio 3.33); 80 % leaves room for a loaded host.
@@ -64,7 +64,7 @@ def too_fast(point: PointResult) -> Caveat | None:
     """
     if point.driver == "memory":
         return None
-    for name, side in sides(point):
+    for name, side in point.sides():
         median = side.latency_ns.p50 if side.latency_ns else None
         if not median or not point.io_bytes:
             continue
@@ -115,7 +115,7 @@ def drift(point: PointResult) -> Caveat | None:
 
     The first third of the rounds against the last: single rounds of a few seconds stray by as much without a drift.
     """
-    for name in ("read", "write"):
+    for name in WAYS:
         for first, last, where in _starts_and_ends(point, name):
             if 1 / _DRIFT <= last / first <= _DRIFT:
                 continue
@@ -129,9 +129,9 @@ def drift(point: PointResult) -> Caveat | None:
     return None
 
 
-def _starts_and_ends(point: PointResult, name: str) -> Iterator[tuple[float, float, tuple[str, str]]]:
+def _starts_and_ends(point: PointResult, way: Way) -> Iterator[tuple[float, float, tuple[str, str]]]:
     """Rates at the start and at the end: of the rounds, then within each that is long enough."""
-    rates = [rate for item in point.rounds if (rate := _round_rate(item, name)) is not None and rate > 0]
+    rates = [rate for item in point.rounds if (rate := item.side(way).bytes_per_s) is not None and rate > 0]
     if len(rates) > 1:
         # Single rounds of a few seconds stray by as much without a drift.
         some = max(1, len(rates) // 3)
@@ -139,9 +139,9 @@ def _starts_and_ends(point: PointResult, name: str) -> Iterator[tuple[float, flo
         where = ("round", f"last of {len(rates)}") if some == 1 else (f"{some} rounds", f"last {some} of {len(rates)}")
         yield first, last, where
     for number, item in enumerate(point.rounds, start=1):
-        quarters = item.read_quarters_bytes_per_s if name == "read" else item.write_quarters_bytes_per_s
+        quarters = item.side(way).quarters_bytes_per_s
         if quarters is not None and min(quarters) > 0:
-            yield *quarters, ("quarter", f"last quarter of round {number}")
+            yield *quarters, ("quarter", f"last of round {number}")
 
 
 def paced(point: PointResult) -> Caveat | None:
@@ -188,7 +188,7 @@ def cpu_short(point: PointResult) -> Caveat | None:
 
 
 def _fastest(point: PointResult) -> tuple[str, float] | None:
-    rates = [(name, side.bytes_per_s) for name, side in sides(point)]
+    rates = [(name, side.bytes_per_s) for name, side in point.sides()]
     return max(rates, key=lambda item: item[1], default=None)
 
 
@@ -199,8 +199,4 @@ def _in_flight(point: PointResult) -> float | None:
         side.iops * (latency.mean + left_out) / 1e9 for side, latency in latencies(point) if latency.mean is not None
     ]
     beside = point.conditions.beside_in_flight or 0.0
-    return sum(parts) + beside if parts and len(parts) == len(list(sides(point))) else None
-
-
-def _round_rate(item: Round, name: str) -> float | None:
-    return item.read_bytes_per_s if name == "read" else item.write_bytes_per_s
+    return sum(parts) + beside if parts and len(parts) == len(point.sides()) else None

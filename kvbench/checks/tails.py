@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kvbench.checks.sides import sides
 from kvbench.record.results import Caveat, LatencyNs, PointResult
 from kvbench.units import format_duration_ns
 
@@ -18,7 +17,7 @@ def impossible_mean(point: PointResult) -> Caveat | None:
 
     Between two percentiles nothing is above the upper one, so the mean has a highest value, and a lowest likewise.
     """
-    for name, side in sides(point):
+    for name, side in point.sides():
         bounds = None if side.latency_ns is None else _bounds(side.latency_ns)
         if side.latency_ns is None or bounds is None:
             continue

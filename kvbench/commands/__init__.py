@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "crossover": "crossover:crossover",
         "trace": "trace:trace",
         "workingset": "workingset:workingset",
+        "settings": "settings:settings",
         "diff": "diff:diff",
         "report": "report:report",
         "gate": "gate:gate",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whose storage to show, and for which engine; ``connector`` is None where only the sizes were asked for."""
+    """The connector and engine to show units for; ``connector`` is None where only the sizes were asked for."""
 
     connector: str | None
     engine_version: str | None

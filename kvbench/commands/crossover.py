@@ -79,7 +79,7 @@ def crossover(
     """Load, fit, decide, print."""
     from kvbench import console
     from kvbench.commands.options import parse_counts
-    from kvbench.decide import decision
+    from kvbench.decide import contract, decision
     from kvbench.decide.whatif import parse_what_ifs
     from kvbench.errors import UsageError
     from kvbench.record import results
@@ -106,17 +106,25 @@ def crossover(
             "figure)."
         )
     wanted = decision.Wanted(
-        model, tp, connector, decision.parse_mix(mix), parse_counts(concurrent_restores, "--concurrent-restores"),
-        goal_of(target_context, ttft_budget), gpu_copy_of(gpu_copy), parse_what_ifs(what_if),
-    )  # fmt: skip
-    decided = decision.decide_runs([results.open_run(path) for path in found], prefill.curve, wanted)
+        curve=prefill.curve,
+        samples=prefill.samples,
+        goal=goal_of(target_context, ttft_budget),
+        concurrent=parse_counts(concurrent_restores, "--concurrent-restores"),
+        mix=decision.parse_mix(mix),
+        models=() if model is None else (model,),
+        tp=tp,
+        connector=connector,
+        gpu_copy_bytes_per_s=gpu_copy_of(gpu_copy),
+        what_ifs=parse_what_ifs(what_if),
+    )
+    decided = decision.decide_runs([results.open_run(path) for path in found], wanted)
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
     shown = [make(decided) for make in DECISION]
     if markdown is not None:
         require_ours(markdown, f"# {MARKDOWN_HEADING}")
         results.write_atomically(markdown, as_markdown(shown, MARKDOWN_HEADING))
     if json:
-        console.print_json(_with_samples(decision.to_json(decided), prefill))
+        console.print_json(_with_samples(contract.to_json(decided), prefill))
         return
     _print(shown, decided)
 
@@ -140,7 +148,7 @@ def _print(shown: Sequence[Sheet], decided: Decisions) -> None:
 
 def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
     from kvbench import console
-    from kvbench.decide import decision
+    from kvbench.decide import contract, decision
     from kvbench.report.decisions import PUBLISHED_NOTE
     from kvbench.report.tables.published import published
 
@@ -150,7 +158,7 @@ def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
     if curve is not None and (doubt := decision.doubted_speed(curve, ())) is not None:
         console.note(f"TTFT: {doubt}")
     if as_json:
-        console.print_json(_with_samples(decision.published_json(tails, curve), prefill))
+        console.print_json(_with_samples(contract.published_json(tails, curve), prefill))
         return
     console.print_sheets([published(tails, curve)])
     console.print_line(PUBLISHED_NOTE)

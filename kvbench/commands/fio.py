@@ -11,6 +11,7 @@ from kvbench.commands.options import (
     AccessOption,
     BeforeReadOption,
     BlockTokensOption,
+    BuffersOption,
     ConnectorOption,
     DatasetOption,
     DriverOption,
@@ -74,6 +75,7 @@ def fio(
     published: PublishedOption = False,
     driver: DriverOption = None,
     fio_layout: FioLayoutOption = "large-files",
+    buffers: BuffersOption = "engine",
     fidelity: Annotated[
         bool,
         typer.Option(
@@ -169,6 +171,7 @@ def fio(
             driver=driver,
             fio_layout=fio_layout,
             fidelity=fidelity,
+            buffers=buffers,
             allow_destroy=allow_destroy or (),
             yes=yes or dry_run,
             allow_shared=allow_shared or dry_run,
@@ -267,20 +270,20 @@ def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_by
     from kvbench.decide.crossover import Goal
     from kvbench.decide.decision import Wanted, verdict_is_settled
 
-    wanted = Wanted(None, None, None, "auto", (1,), Goal(target_tokens), gpu_copy_bytes_per_s)
-    return lambda item, run: verdict_is_settled(item, run_dir, run, curve, wanted)
+    wanted = Wanted(curve, None, Goal(target_tokens), gpu_copy_bytes_per_s=gpu_copy_bytes_per_s)
+    return lambda item, run: verdict_is_settled(item, run_dir, run, wanted)
 
 
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
     from kvbench import console
-    from kvbench.decide.judged import LoadedRun
+    from kvbench.decide.runs import LoadedRun
     from kvbench.record import results
-    from kvbench.record.fidelity import fidelity, fidelity_json
+    from kvbench.record.fidelity import compare_drivers, fidelity_json
     from kvbench.report.tables import RUN
 
     if as_json:
-        compared = fidelity(result)
+        compared = compare_drivers(result)
         extra = {"fidelity": fidelity_json(compared)} if compared else {}
         console.print_json({"run_dir": str(run_dir), **results.to_json(result), **extra})
         return

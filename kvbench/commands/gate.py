@@ -28,7 +28,8 @@ from kvbench.commands.prefill_options import (
 from kvbench.commands.report import ModelsOption, RunsArgument
 
 if TYPE_CHECKING:
-    from kvbench.decide.judged import LoadedRun, Wanted
+    from kvbench.decide.decision import Wanted
+    from kvbench.decide.runs import LoadedRun
 
 HELP = "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say."
 
@@ -59,7 +60,7 @@ def gate(
 ) -> int:
     """Load, judge, write for the CI system, print one line, end with the verdict's code."""
     from kvbench import console
-    from kvbench.decide.judged import load_runs
+    from kvbench.decide.runs import load_runs
     from kvbench.record.results import write_atomically
     from kvbench.report import gate as gates
     from kvbench.report.build import build

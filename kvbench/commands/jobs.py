@@ -10,6 +10,7 @@ import typer
 from kvbench.commands.options import (
     AccessOption,
     BlockTokensOption,
+    BuffersOption,
     ConnectorOption,
     DatasetOption,
     EngineVersionOption,
@@ -45,6 +46,7 @@ def jobs(
     access: AccessOption = "random",
     published: PublishedOption = False,
     fio_layout: FioLayoutOption = "large-files",
+    buffers: BuffersOption = "engine",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the file here instead.")] = None,
 ) -> None:
     """Load, derive, plan, render."""
@@ -71,6 +73,7 @@ def jobs(
         access=access,
         published=published,
         fio_layout=fio_layout,
+        buffers=buffers,
         driver=None if tier.startswith("s3://") or tier == "dram" else "fio",
         # Nothing is requested or written here.
         yes=True,

@@ -89,6 +89,14 @@ FioLayoutOption = Annotated[
         "every block, as the connector does.",
     ),
 ]
+BuffersOption = Annotated[
+    str,
+    typer.Option(
+        "--buffers",
+        help="Memory that the I/O lands in: engine, as vLLM's CPU tier has it (a region in /dev/shm); own, of each "
+        "job; huge, on huge pages: what a CPU tier on a tmpfs with huge=always would bring.",
+    ),
+]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,7 +16,7 @@ from kvbench.commands.options import (
 )
 from kvbench.connectors import DEFAULT_CONNECTOR, logical, stored_layout, vllm_fs
 from kvbench.drivers.registry import require_known
-from kvbench.drivers.settings import Access, Layout
+from kvbench.drivers.settings import Access, Buffers, Layout
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
 from kvbench.layout.models import DEFAULT_MODELS, size_model
@@ -57,6 +57,7 @@ class Request:
     driver: str | None = None
     fio_layout: str = "large-files"
     fidelity: bool = False
+    buffers: str = "engine"
     engine_version: str | None = None
     gpu_arch: str = "sm90"
     allow_destroy: Sequence[str] = ()
@@ -116,6 +117,7 @@ def measurement_for(request: Request) -> Measurement:
             driver=driver,
             layout=cast(Layout, request.fio_layout) if driver == "fio" else "large-files",
             engine_version=find_release(request.engine_version).version if driver == "replay" else None,
+            buffers=cast(Buffers, request.buffers),
         )
         for name, driver in lanes
     )
@@ -159,6 +161,10 @@ def _require_known(request: Request) -> None:
         raise UsageError(f"--access {request.access!r}: choose random or sequential.")
     if request.fio_layout not in ("large-files", "file-per-block"):
         raise UsageError(f"--fio-layout {request.fio_layout!r}: choose large-files or file-per-block.")
+    if request.buffers not in ("engine", "own", "huge"):
+        raise UsageError(f"--buffers {request.buffers!r}: choose engine, own or huge.")
+    if request.published and request.buffers != "engine":
+        raise UsageError("--published is the study's own fio job, which leaves memory to fio; leave out --buffers.")
     if request.driver is not None:
         require_known(request.driver)
     if request.fidelity and request.driver is not None:
@@ -203,6 +209,8 @@ def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:
     if asked is not None and asked not in drivers:
         what = "--fidelity compares" if request.fidelity else f"--driver {asked} measures"
         raise UsageError(f"{what} no tier of this run, which is measured by {', '.join(sorted(drivers))}.")
+    if request.buffers != "engine" and drivers == {"memory"}:
+        raise UsageError("--buffers: no tier of this run is read into memory; it is memory.")
     if request.fio_layout == "file-per-block" and "fio" not in drivers:
         raise UsageError("--fio-layout: no tier of this run is measured by fio.")
 

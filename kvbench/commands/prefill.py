@@ -68,24 +68,26 @@ def prefill(
 
     from kvbench import console
     from kvbench.prefill.live import endpoint as endpoints
-    from kvbench.prefill.live import run, secret
+    from kvbench.prefill.live import session
 
     wanted = None
     if url is not None or model is not None or not resume:
         wanted = _plan(url, model, name, contexts, concurrency, api, samples, precision, warmup, timeout)
-    plan = wanted or run.planned(output)
+    plan = wanted or session.planned(output)
     endpoint = endpoints.parse_url(plan.url)
     if wanted is not None and url is not None:
         endpoint = endpoints.parse_url(url)
     if dry_run:
         _describe(plan, endpoint, as_json=json)
         return EXIT_OK
-    key = secret.from_environment(os.environ)
+    key = endpoints.key_of(os.environ)
     endpoints.require_nearby(endpoint, yes=yes)
     if key is not None and endpoint.scheme == "http" and endpoints.needs_yes(endpoint):
-        console.note(f"{secret.VARIABLE} goes to {endpoint.host} unencrypted; use https where the server has it.")
-    opened = run.open_again(output, wanted) if resume else run.open_new(plan, output)
-    data, results = run.measure(opened, endpoint, key, console.steps())
+        console.note(
+            f"{endpoints.KEY_VARIABLE} goes to {endpoint.host} unencrypted; use https where the server has it."
+        )
+    opened = session.open_again(output, wanted) if resume else session.open_new(plan, output)
+    data, results = session.measure(opened, endpoint, key, console.steps())
     if json:
         console.print_json(data)
     else:

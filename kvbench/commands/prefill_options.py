@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kvbench.decide.cost import Load
+    from kvbench.decide.cost import Traffic
     from kvbench.decide.crossover import Goal
-    from kvbench.decide.judged import Wanted
+    from kvbench.decide.decision import Wanted
     from kvbench.prefill.curve import PrefillCurve
     from kvbench.prefill.samples import Samples
 
@@ -162,15 +162,15 @@ def gpu_copy_of(text: str | None) -> int | None:
     return None if text is None else parse_rate(text, "--gpu-copy")
 
 
-def load_of(options: LoadOptions) -> Load | None:
+def load_of(options: LoadOptions) -> Traffic | None:
     """The load that the options name, None without a hit rate."""
     from kvbench.commands.options import parse_share
-    from kvbench.decide.cost import Load
+    from kvbench.decide.cost import Traffic
 
     if options.hit_rate is None:
         return None
     share = parse_share(options.hit_rate, "--hit-rate")
-    return Load(share, options.requests_per_s, options.gpus, options.gpu_hour_price)
+    return Traffic(share, options.requests_per_s, options.gpus, options.gpu_hour_price)
 
 
 def wanted_of(
@@ -185,8 +185,7 @@ def wanted_of(
 ) -> Wanted:
     """What ``report`` and ``gate`` are to judge."""
     from kvbench.commands.options import parse_counts
-    from kvbench.decide.decision import parse_mix
-    from kvbench.decide.judged import Wanted
+    from kvbench.decide.decision import Wanted, parse_mix
 
     prefill = prefill_of(ttft)
     say_notes(prefill)
@@ -198,5 +197,5 @@ def wanted_of(
         mix=parse_mix(mix),
         models=tuple(models or ()),
         gpu_copy_bytes_per_s=gpu_copy_of(gpu_copy),
-        load=load_of(load or LoadOptions()),
+        traffic=load_of(load or LoadOptions()),
     )

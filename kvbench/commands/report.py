@@ -69,7 +69,7 @@ def report(
 ) -> None:
     """Load, build, write the page and its tables; say the finding."""
     from kvbench import console
-    from kvbench.decide.judged import load_runs
+    from kvbench.decide.runs import load_runs
     from kvbench.report import files
     from kvbench.report.build import build
     from kvbench.report.data import to_json

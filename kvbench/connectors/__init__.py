@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 from kvbench.connectors import llmd_fs, lmcache, logical, vllm_disk, vllm_fs, vllm_obj
 from kvbench.connectors.stored import Calls, Group, Stored
@@ -26,16 +25,16 @@ __all__ = [
     "transfer",
 ]
 
-CONNECTORS: Mapping[str, Callable[[SizedModel, Deployment], Stored]] = MappingProxyType(
-    {
-        logical.NAME: logical.stored,
-        vllm_fs.NAME: vllm_fs.stored,
-        vllm_obj.NAME: vllm_obj.stored,
-        vllm_disk.NAME: vllm_disk.stored,
-        llmd_fs.NAME: llmd_fs.stored,
-        lmcache.NAME: lmcache.stored,
-    }
-)
+Connector = Callable[[SizedModel, Deployment], Stored]
+
+CONNECTORS: dict[str, Connector] = {
+    logical.NAME: logical.stored,
+    vllm_fs.NAME: vllm_fs.stored,
+    vllm_obj.NAME: vllm_obj.stored,
+    vllm_disk.NAME: vllm_disk.stored,
+    llmd_fs.NAME: llmd_fs.stored,
+    lmcache.NAME: lmcache.stored,
+}
 DEFAULT_CONNECTOR = vllm_fs.NAME
 
 

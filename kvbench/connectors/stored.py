@@ -13,7 +13,8 @@ class Group:
 
     ``units`` of them hold those tokens (one for each rank where every rank stores its own). ``page_bytes`` are the
     engine's page sizes on a rank. A restore needs the newest ``window_units`` blocks only (None: all); of every
-    ``kept[1]`` blocks only the last ``kept[0]`` are stored (None: all); ``per_step`` marks a state that is stored at
+    ``kept[1]`` blocks only the last ``kept[0]`` are stored (None: all), or of a prompt only the newest ``window_units``
+    where ``newest_only`` says so; ``per_step`` marks a state that is stored at
     the end of a scheduler step, once or more for a prompt.
     """
 
@@ -28,6 +29,7 @@ class Group:
     window_units: int | None = None
     kept: tuple[int, int] | None = None
     per_step: bool = False
+    newest_only: bool = False
 
     @property
     def aligned_512(self) -> bool:

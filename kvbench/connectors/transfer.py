@@ -51,7 +51,14 @@ def transfer(stored: Stored, tokens: int) -> Transfer:
 def _stored_blocks(stored: Stored, group: Group, tokens: int) -> int:
     if stored.partial_blocks:
         return -(-tokens // group.tokens_per_unit)
+    if group.newest_only and group.window_units is not None:
+        return min(group.window_units, _replayed(stored, tokens) // group.tokens_per_unit)
     return _kept(group, tokens // group.tokens_per_unit)
+
+
+def _replayed(stored: Stored, tokens: int) -> int:
+    """Tokens that a repeated prompt finds at most: whole blocks, and its last token is computed."""
+    return (tokens - 1) // stored.block_tokens * stored.block_tokens
 
 
 def _kept(group: Group, blocks: int) -> int:
@@ -69,8 +76,10 @@ def _loaded_blocks(stored: Stored, group: Group, tokens: int) -> int:
     usable = tokens - 1 if windowed else tokens
     if usable < max(one.tokens_per_unit for one in stored.groups) and not stored.partial_blocks:
         return 0
-    if stored.leaves_last_block:
+    if stored.leaves_last_block or any(one.newest_only for one in stored.groups):
         usable -= usable % stored.block_tokens
+    if group.newest_only:
+        return min(group.window_units or 0, usable // group.tokens_per_unit)
     blocks = _stored_blocks(stored, group, min(tokens, -(-usable // group.tokens_per_unit) * group.tokens_per_unit))
     if group.window_units is None or stored.over_reads:
         return blocks

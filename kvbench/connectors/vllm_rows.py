@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvbench.connectors.stored import Group, Stored
 from kvbench.engines.vllm.blocks import DEFAULT_TOKENS
@@ -65,9 +65,8 @@ def rows_of(sized: SizedModel, deployment: Deployment) -> Rows:
     copies = 1 if _stored_once(sized, cache, deployment) else sized.tp * sized.pp
     row = cache.rank_block_bytes[0] * copies * factor
     ranks = 1 if copies == 1 else sized.tp
-    return Rows(
-        cache, tuple(_group(sized, cache, index, row, ranks, factor) for index in range(len(cache.groups))), copies
-    )
+    groups = tuple(_group(sized, cache, index, row, ranks, factor) for index in range(len(cache.groups)))
+    return Rows(cache, retained(groups) if deployment.release.has("newest-window-only") else groups, copies)
 
 
 def _refuse_not_offloaded(sized: SizedModel, cache: EngineCache, deployment: Deployment) -> None:
@@ -135,6 +134,25 @@ def _group(sized: SizedModel, cache: EngineCache, index: int, row: int, ranks: i
         window_units=window,
         kept=None if window is None else _kept(sized, cache.groups, tokens, window),
         per_step=state and cache.mode == "align",
+    )
+
+
+def retained(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups where of a prompt's window only the blocks before its last token are stored.
+
+    v1/core/single_type_kv_cache_manager.py SlidingWindowManager.reachable_block_mask: not where the units of the full
+    groups, which a hit is aligned to, differ or are no multiple of the window's.
+    """
+    full = {one.tokens_per_unit for one in groups if one.window_units is None}
+    aligned = full or {max(one.tokens_per_unit for one in groups)}
+    if len(aligned) > 1:
+        return groups
+    (tokens,) = aligned
+    return tuple(
+        replace(one, kept=None, newest_only=True)
+        if one.kind == "sliding" and tokens % one.tokens_per_unit == 0
+        else one
+        for one in groups
     )
 
 

@@ -21,7 +21,7 @@ from kvbench.units import (
 )
 
 # Reads that reach this share of the best measured rate are as good as it: beyond it more threads only queue.
-_SATURATED = 0.95
+SATURATED = 0.95
 # Closer than this a factor would round to 1.
 _ALIKE = 1.05
 _SHARED_CLIENTS = ("server", "FUSE", "S3")
@@ -81,9 +81,14 @@ def _shortest_prefix(crossover: Crossover) -> tuple[str | None, str, str] | None
     return None if tokens is None else (None, f"load prefixes from {format_tokens(tokens)} tokens on", no_option)
 
 
+def enough_jobs(rates: Mapping[int, float]) -> int:
+    """The fewest jobs that read about as fast as the best number of them; ``rates`` are bytes per second by jobs."""
+    return min(jobs for jobs, rate in rates.items() if rate >= SATURATED * max(rates.values()))
+
+
 def _threads(threads: _Threads, rates: Mapping[int, float]) -> tuple[str, str, str]:
     best = max(rates.values())
-    enough = min(jobs for jobs, rate in rates.items() if rate >= _SATURATED * best)
+    enough = enough_jobs(rates)
     reason = (
         f"{format_bandwidth(rates[enough])} at {format_count(enough)} jobs is {rates[enough] / best:.0%} of the most "
         f"that was measured (default {threads.default}, {threads.source})"

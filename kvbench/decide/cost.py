@@ -14,7 +14,7 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Traffic:
     """What the server does: requests per second, the share of their prompts that is restored, GPUs, and a price.
 
     ``gpu_hour_price`` is that of one GPU for one hour, in the currency of the user; without it money is left out.
@@ -42,7 +42,7 @@ class Saving:
     price_per_day: float | None
 
 
-def saving(curve: PrefillCurve, tokens: int, load: Load) -> Saving | None:
+def saving(curve: PrefillCurve, tokens: int, traffic: Traffic) -> Saving | None:
     """What hits on prompts of ``tokens`` tokens save; None outside the prompts that were measured.
 
     A hit saves the prefill of its prompt on every GPU of the server: T_prefill x GPUs. The restore itself takes no GPU
@@ -50,10 +50,10 @@ def saving(curve: PrefillCurve, tokens: int, load: Load) -> Saving | None:
     """
     if not curve.measured_from <= tokens <= curve.measured_to:
         return None
-    middle = float(curve.seconds(tokens)[0]) * load.gpus
-    drawn = curve.drawn_seconds(np.array([float(tokens)]))[:, 0] * load.gpus
+    middle = float(curve.seconds(tokens)[0]) * traffic.gpus
+    drawn = curve.drawn_seconds(np.array([float(tokens)]))[:, 0] * traffic.gpus
     low, high = np.quantile(drawn, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-    hits = load.hit_rate * load.requests_per_s * _SECONDS_PER_DAY
+    hits = traffic.hit_rate * traffic.requests_per_s * _SECONDS_PER_DAY
     per_day = hits * middle
-    price = None if load.gpu_hour_price is None else per_day / _SECONDS_PER_HOUR * load.gpu_hour_price
+    price = None if traffic.gpu_hour_price is None else per_day / _SECONDS_PER_HOUR * traffic.gpu_hour_price
     return Saving(tokens, middle, min(float(low), middle), max(float(high), middle), hits, per_day, price)

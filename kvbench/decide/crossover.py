@@ -56,7 +56,7 @@ class SingleBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestCrossover:
     """The crossover of whole requests; ``low``/``high`` bound it with 95 %, None beyond what was measured."""
 
     kind: RequestKind
@@ -78,7 +78,7 @@ class AtTarget:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The longest context that is there within the TTFT budget; None when none is, ``*_beyond`` when all computed are.
+    """The longest contexts within the TTFT budget: None when no length is, ``*_beyond`` when every computed one is.
 
     ``restore``: with 97.5 % certainty; ``recompute``: by the fitted curve, within the measured prompts.
     """
@@ -100,7 +100,7 @@ class Crossover:
     point: str | None
     restore_tokens_per_s: float | None
     single_block: SingleBlock | None
-    request: Request
+    request: RequestCrossover
     verdict: Verdict
     verdict_reason: str
     restore: RestoreCurve | None = None
@@ -143,15 +143,15 @@ def decide(
     if measured is None:
         jobs = use.in_flight(concurrent)
         reason = f"no read latency was measured at {use.io_bytes} bytes and {jobs} jobs; add --numjobs {jobs}"
-        request = Request("unknown", None, None, None, reason)
+        request = RequestCrossover("unknown", None, None, None, reason)
         return Crossover(tier, use, concurrent, None, None, single_block, request, "cannot say", reason)
     restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal), around)
     level = confidence if measured.bounds is None else (1 + confidence) / 2
     request = request_crossover(restore, curve, level)
-    verdict, why = judge(request, restore, curve, goal, level)
+    verdict, why = verdict_of(request, restore, curve, goal, level)
     why += _how_sure(measured, verdict)
-    if doubts := voiding(measured.point):
-        verdict, why = "cannot say", f"the point it rests on is void: {', '.join(doubts)}"
+    if codes := voiding(measured.point):
+        verdict, why = "cannot say", f"the point it rests on is void: {', '.join(codes)}"
     return Crossover(
         tier=tier,
         use=use,
@@ -226,43 +226,43 @@ def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
     return p99_s / prefill_s_per_token
 
 
-def request_crossover(restore: RestoreCurve, curve: PrefillCurve, confidence: float = CONFIDENCE) -> Request:
+def request_crossover(restore: RestoreCurve, curve: PrefillCurve, confidence: float = CONFIDENCE) -> RequestCrossover:
     """Compare restore and prefill at every length between the shortest and the longest measured prompt."""
     if curve.measured_from == curve.measured_to:
         reason = f"prefill was measured at {curve.measured_to:,} tokens only, which says nothing of other lengths"
-        return Request("unknown", None, None, None, f"{reason}; measure three lengths or more")
+        return RequestCrossover("unknown", None, None, None, f"{reason}; measure three lengths or more")
     inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)
     tokens, seconds = restore.tokens[inside], restore.seconds[inside]
     prefill = curve.seconds(tokens)
     wins = seconds <= prefill
-    low, high, doubt = None, None, "; the prefill curve has too few samples for an interval"
+    low, high, unbounded = None, None, "; the prefill curve has too few samples for an interval"
     if len(curve.draws):
         low, high = _interval(restore.draws[:, inside], curve.drawn_seconds(tokens), tokens, confidence)
-        doubt = ""
+        unbounded = ""
     if wins.all():
         if high == tokens[0]:
             low = high = None
         reason = f"restoring wins at every length measured, {curve.measured_from:,} to {curve.measured_to:,} tokens"
-        return Request("always", None, low, high, reason + doubt)
+        return RequestCrossover("always", None, low, high, reason + unbounded)
     if wins[-1]:
         start = int(wins.size - wins[::-1].argmin())
         crossing = _cross(tokens, seconds - prefill, start)
         inside_interval = max(low or crossing, min(high or crossing, crossing))
-        return Request("from", inside_interval, low, high, f"restoring wins beyond{doubt}")
+        return RequestCrossover("from", inside_interval, low, high, f"restoring wins beyond{unbounded}")
     if wins.any():
         first, last = (int(tokens[index]) for index in wins.nonzero()[0][[0, -1]])
         where = (
             f"up to about {last:,} tokens and loses" if wins[0] else f"only between {first:,} and {last:,} tokens, not"
         )
         reason = f"restoring wins {where} beyond: there is no single crossover"
-        return Request("unknown", None, None, None, reason)
+        return RequestCrossover("unknown", None, None, None, reason)
     ratio = seconds[-1] / prefill[-1]
     reason = f"at {curve.measured_to:,} tokens restoring takes {format_number(ratio)} times as long as prefill"
-    return Request("never", None, low, high, reason + doubt)
+    return RequestCrossover("never", None, low, high, reason + unbounded)
 
 
-def judge(
-    request: Request, restore: RestoreCurve, curve: PrefillCurve, goal: Goal, confidence: float = CONFIDENCE
+def verdict_of(
+    request: RequestCrossover, restore: RestoreCurve, curve: PrefillCurve, goal: Goal, confidence: float = CONFIDENCE
 ) -> tuple[Verdict, str]:
     """The verdict of design section 4: it needs the whole interval on one side of the target."""
     target = goal.target_tokens
@@ -282,7 +282,7 @@ def judge(
     return crossing
 
 
-def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
+def _against_target(request: RequestCrossover, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
     if target < curve.measured_from:
         return "cannot say", f"prefill was measured from {curve.measured_from:,} tokens on, the target is {target:,}"
     if request.kind == "always":
@@ -305,7 +305,7 @@ def _against_target(request: Request, curve: PrefillCurve, target: int) -> tuple
 
 
 def _noise_flips(verdict: Verdict, restore: RestoreCurve, curve: PrefillCurve, target: int) -> bool:
-    """Whether prefill times that are off by the usual error would take the verdict back; beyond them anything could."""
+    """Whether prefill times with the usual error would turn the verdict; True for a target beyond the measured ones."""
     if target > curve.measured_to:
         return True
     inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= min(curve.measured_to, target))
@@ -315,7 +315,7 @@ def _noise_flips(verdict: Verdict, restore: RestoreCurve, curve: PrefillCurve, t
     return bool((restored <= prefill * (1 + _USUAL_ERROR)).any())
 
 
-def _never(request: Request, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
+def _never(request: RequestCrossover, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
     if request.low is not None and request.low > target:
         return (
             "not viable",

@@ -140,7 +140,7 @@ def _mean_ns(histogram: Histogram) -> float:
 
 
 def _over_time(low: PointResult, high: PointResult) -> dict[str, OverTime]:
-    """The rate is known no better than that of the neighbour that is known worse; not at all where one is not."""
+    """How well the rate is known: as well as that of the worse known neighbour, not at all where one is not known."""
     known = [found for point in (low, high) if (found := known_over_time(point, "read")) is not None]
     if len(known) < 2:
         return {}

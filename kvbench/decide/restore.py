@@ -50,7 +50,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a restore costs beside the tier's reads; None is not known, and then left out.
+    """What a restore costs beside the tier's reads; a part that is None is not known and left out.
 
     ``lookup_s_per_unit``: the check whether a unit exists. ``gpu_copy_bytes_per_s``: from host memory into all GPUs of
     the server together.

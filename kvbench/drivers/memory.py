@@ -28,7 +28,7 @@ class MemoryProgram:
 
     @property
     def version(self) -> None:
-        """It has none of its own."""
+        """No version: this driver is part of kvbench."""
 
     def driver(self, on_rate: OnRate) -> MemoryDriver:
         """A driver with an empty pool."""

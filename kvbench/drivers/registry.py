@@ -1,43 +1,32 @@
-"""Every driver by name. Adding one is its package and a line here."""
+"""Every driver by name, as the ``module:function`` that finds its program. Adding one is its package and a line here.
+
+They are named, not imported: a call loads only the drivers that it uses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pkgutil import resolve_name
 
 from kvbench.drivers import Program
 from kvbench.errors import UsageError
 
-
-def _fio() -> Program:
-    from kvbench.drivers.fio.driver import FioProgram
-
-    return FioProgram.find()
-
-
-def _memory() -> Program:
-    from kvbench.drivers.memory import MemoryProgram
-
-    return MemoryProgram()
-
-
-def _replay() -> Program:
-    from kvbench.drivers.replay.driver import ReplayProgram
-
-    return ReplayProgram()
-
-
-def _s3() -> Program:
-    from kvbench.drivers.s3.driver import S3Program
-
-    return S3Program.find()
-
-
-PROGRAMS: dict[str, Callable[[], Program]] = {"fio": _fio, "replay": _replay, "memory": _memory, "s3": _s3}
+PROGRAMS: dict[str, str] = {
+    "fio": "kvbench.drivers.fio.driver:FioProgram.find",
+    "replay": "kvbench.drivers.replay.driver:ReplayProgram",
+    "memory": "kvbench.drivers.memory:MemoryProgram",
+    "s3": "kvbench.drivers.s3.driver:S3Program.find",
+}
 
 
 def find_programs(names: Iterable[str]) -> dict[str, Program]:
     """The named drivers' programs; ToolError when one cannot be used here, with what to install."""
-    return {name: PROGRAMS[name]() for name in dict.fromkeys(names)}
+    return {name: _finder(name)() for name in dict.fromkeys(names)}
+
+
+def _finder(name: str) -> Callable[[], Program]:
+    finder: Callable[[], Program] = resolve_name(PROGRAMS[name])
+    return finder
 
 
 def require_known(name: str) -> str:

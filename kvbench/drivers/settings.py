@@ -11,6 +11,7 @@ from kvbench.record.rounds import StopRule
 Access = Literal["random", "sequential"]
 DeviceUse = Literal["read", "write"]
 Layout = Literal["large-files", "file-per-block"]
+Buffers = Literal["engine", "own", "huge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class JobSettings:
     On a block device (``device``: read only, or written as well) they are ranges of it, one behind the other.
     With a file for each block (``layout``) they are only a budget, which the ``block_sizes`` share evenly.
     ``engine_version`` is the release whose calls are replayed, for a driver that replays an engine.
+    ``buffers`` is the kind of memory that the I/O lands in; a run from before there was a choice had its own.
     """
 
     files: int
@@ -34,6 +36,7 @@ class JobSettings:
     layout: Layout = "large-files"
     block_sizes: tuple[int, ...] = ()
     engine_version: str | None = None
+    buffers: Buffers = "own"
 
     def read_percent(self, mix: Mix) -> int:
         """The share of reads in a mix, in percent."""

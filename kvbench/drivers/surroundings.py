@@ -39,6 +39,8 @@ def conditions_since(before: Before, tier: Tier) -> Conditions:
         backing_filesystem=below.filesystem if below else None,
         device_read_bytes=device.read_bytes if device else None,
         device_written_bytes=device.written_bytes if device else None,
+        device_read_requests=device.read_requests if device else None,
+        device_write_requests=device.write_requests if device else None,
         load_1m=environment.load_1m(),
         cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
         cpu_stalled_percent=environment.stalled_percent(before.waits, waits),

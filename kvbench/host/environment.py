@@ -115,10 +115,7 @@ def numa_nodes(root: Path = Path("/")) -> int | str:
 
 def cgroup_limits(root: Path = Path("/")) -> dict[str, str | int | float | None]:
     """Memory, CPU and I/O limits of this process's control group (version 2, or the version 1 controllers)."""
-    group = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup") or "", re.MULTILINE)
-    folder = root / "sys/fs/cgroup" / (group[1] if group else "")
-    if not (folder / "cgroup.controllers").exists():
-        folder = root / "sys/fs/cgroup"
+    folder = _group(root)
     if (folder / "cgroup.controllers").exists():
         return {
             "cgroup_memory_bytes": _limit(_text(folder / "memory.max")),
@@ -132,6 +129,13 @@ def cgroup_limits(root: Path = Path("/")) -> dict[str, str | int | float | None]
         "cgroup_cpus": _quota([text for text in period if text is not None]),
         "cgroup_io": "unknown: this system has no cgroup version 2",
     }
+
+
+def _group(root: Path) -> Path:
+    """This process's folder of cgroup version 2; in a container its own group is mounted as the root."""
+    group = re.search(r"^0::/(.*)$", _text(root / "proc/self/cgroup") or "", re.MULTILINE)
+    folder = root / "sys/fs/cgroup" / (group[1] if group else "")
+    return folder if (folder / "cgroup.controllers").exists() else root / "sys/fs/cgroup"
 
 
 def _old_group(root: Path, controller: str) -> Path:
@@ -195,6 +199,34 @@ def memory_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return None
+
+
+def memory_left_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that can be had without swapping, within the control group's limit; None where neither is told."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
+    host = [int(found[1]) << 10] if found else []
+    return min([*host, *_group_left(root)], default=None)
+
+
+def _group_left(root: Path) -> list[int]:
+    """What the limit of this process's control group leaves; pages of files that nobody uses can be taken back."""
+    limit = cgroup_limits(root)["cgroup_memory_bytes"]
+    if not isinstance(limit, int):
+        return []
+    folder, usage, reclaimable = _memory_group(root)
+    used = _text(folder / usage) or ""
+    idle = re.search(rf"^{reclaimable} (\d+)", _text(folder / "memory.stat") or "", re.MULTILINE)
+    if not used.isdecimal():
+        return [limit]
+    return [max(0, limit - int(used) + (int(idle[1]) if idle else 0))]
+
+
+def _memory_group(root: Path) -> tuple[Path, str, str]:
+    """The folder of this process's memory controller, and what usage and idle pages of files are called there."""
+    folder = _group(root)
+    if (folder / "cgroup.controllers").exists():
+        return folder, "memory.current", "inactive_file"
+    return _old_group(root, "memory"), "memory.usage_in_bytes", "total_inactive_file"
 
 
 def load_1m() -> float | None:

@@ -1,14 +1,15 @@
 """From a Hugging Face config to a KVLayout: FAMILIES maps each known model_type to the function that reads it.
 
-Adding an architecture is one reader (in the file of its family) and one line here. The functions are named rather
-than imported because one call needs one of them, and importing all doubles the time of ``kvbench blocksize``.
+Adding an architecture is one reader (in the file of its family) and one line here. The functions are named, as
+``module:function``, rather than imported because one call needs one of them, and importing all doubles the time of
+``kvbench blocksize``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
+from pkgutil import resolve_name
 from types import MappingProxyType
 
 from kvbench.errors import ModelConfigError
@@ -19,106 +20,104 @@ __all__ = ["FAMILIES", "KINDS", "Cross", "KVLayout", "Kind", "Layer", "ReadConfi
 
 Reader = Callable[[Config], KVLayout]
 
-FAMILIES: Mapping[str, str] = MappingProxyType(
-    {
-        # Every layer full, same heads.
-        "llama": "plain.read_llama",
-        "phi": "plain.read_phi",
-        "cohere": "plain.read_grouped",
-        "olmo": "plain.read_grouped",
-        "olmo2": "plain.read_grouped",
-        "olmoe": "plain.read_grouped",
-        "granite": "plain.read_grouped",
-        "granitemoe": "plain.read_grouped",
-        "internlm2": "plain.read_grouped",
-        "ernie4_5_moe": "plain.read_grouped",
-        "ernie4_5": "plain.read_explicit",
-        "gemma": "plain.read_explicit",
-        "glm": "plain.read_explicit",
-        "glm4": "plain.read_explicit",
-        "glm4_moe": "plain.read_explicit",
-        "chatglm": "plain.read_chatglm",
-        # One window for all layers, or none.
-        "mistral": "windowed.read_mistral",
-        "ministral3": "windowed.read_mistral",
-        "mixtral": "windowed.read_mixtral",
-        "phi3": "windowed.read_phi3",
-        "starcoder2": "windowed.read_starcoder2",
-        "qwen2": "qwen.read_qwen2",
-        "qwen2_moe": "qwen.read_qwen2_moe",
-        "mimo": "qwen.read_qwen2",
-        "qwen3": "qwen.read_qwen3",
-        "qwen3_moe": "qwen.read_qwen3_moe",
-        # Sliding or chunked and full layers mixed.
-        "gpt_oss": "gpt_oss.read_gpt_oss",
-        "gemma2": "gemma.read_gemma2",
-        "gemma3_text": "gemma.read_gemma3",
-        "gemma3n_text": "gemma.read_gemma3n",
-        "gemma4_text": "gemma.read_gemma4",
-        "llama4_text": "llama4.read_llama4",
-        "cohere2": "patterned.read_cohere2",
-        "olmo3": "patterned.read_olmo3",
-        "exaone4": "patterned.read_exaone4",
-        "step3p5": "patterned.read_step",
-        "step3p7": "patterned.read_step",
-        "step3_text": "patterned.read_step3",
-        "mimo_v2_flash": "patterned.read_mimo_v2",
-        # One latent per layer.
-        "deepseek_v2": "deepseek.read_mla",
-        "deepseek_v3": "deepseek.read_mla",
-        "kimi_k2": "deepseek.read_mla",
-        "glm4_moe_lite": "deepseek.read_mla",
-        "mistral4": "deepseek.read_mla",
-        "mistral_large_3": "deepseek.read_mla",
-        "longcat_flash": "deepseek.read_longcat_flash",
-        "deepseek_v32": "deepseek.read_sparse_mla",
-        "glm_moe_dsa": "deepseek.read_sparse_mla",
-        # Attention beside recurrent layers, or layers that own nothing.
-        "qwen3_next": "hybrid.read_qwen_linear",
-        "qwen3_5_text": "hybrid.read_qwen_linear",
-        "qwen3_5_moe_text": "hybrid.read_qwen_linear",
-        "granitemoehybrid": "hybrid.read_granite_hybrid",
-        "nemotron_h": "hybrid.read_nemotron_h",
-        "kimi_linear": "hybrid.read_kimi_linear",
-        "falcon_h1": "hybrid.read_falcon_h1",
-        "lfm2": "hybrid.read_lfm2",
-        "lfm2_moe": "hybrid.read_lfm2",
-        "jamba": "hybrid.read_jamba",
-        "bamba": "hybrid.read_bamba",
-        "zamba2": "hybrid.read_zamba2",
-        "minimax": "minimax.read_minimax",
-        "minimax_text_01": "minimax.read_minimax",
-        "minimax_m1": "minimax.read_minimax",
-        "minimax_m2": "minimax.read_minimax_m2",
-        "minimax_m3": "minimax.read_minimax_m3",
-        "nemotron-nas": "nemotron_nas.read_nemotron_nas",
-        "deci": "nemotron_nas.read_nemotron_nas",
-        "hunyuan": "shared_kv.read_hunyuan",
-        "hunyuan_v1_dense": "shared_kv.read_hunyuan",
-        "hunyuan_v1_moe": "shared_kv.read_hunyuan",
-        # Older spellings.
-        "gpt2": "legacy.read_mha",
-        "gptj": "legacy.read_mha",
-        "gpt_neox": "legacy.read_mha",
-        "bloom": "legacy.read_mha",
-        "opt": "legacy.read_mha",
-        "gpt_bigcode": "legacy.read_gpt_bigcode",
-        "falcon": "legacy.read_falcon",
-        "RefinedWebModel": "legacy.read_falcon",
-        "RefinedWeb": "legacy.read_refined_web",
-        "mpt": "legacy.read_mpt",
-        "dbrx": "legacy.read_dbrx",
-        # No growing cache, or one beside an encoder.
-        "mamba": "attention_free.read_mamba",
-        "falcon_mamba": "attention_free.read_mamba",
-        "mamba2": "attention_free.read_mamba2",
-        "rwkv": "attention_free.read_rwkv",
-        "whisper": "encoder_decoder.read_whisper",
-        "bart": "encoder_decoder.read_bart",
-        "mbart": "encoder_decoder.read_bart",
-        "t5": "encoder_decoder.read_t5",
-    }
-)
+FAMILIES: dict[str, str] = {
+    # Every layer full, same heads.
+    "llama": "kvbench.layout.plain:read_llama",
+    "phi": "kvbench.layout.plain:read_phi",
+    "cohere": "kvbench.layout.plain:read_grouped",
+    "olmo": "kvbench.layout.plain:read_grouped",
+    "olmo2": "kvbench.layout.plain:read_grouped",
+    "olmoe": "kvbench.layout.plain:read_grouped",
+    "granite": "kvbench.layout.plain:read_grouped",
+    "granitemoe": "kvbench.layout.plain:read_grouped",
+    "internlm2": "kvbench.layout.plain:read_grouped",
+    "ernie4_5_moe": "kvbench.layout.plain:read_grouped",
+    "ernie4_5": "kvbench.layout.plain:read_explicit",
+    "gemma": "kvbench.layout.plain:read_explicit",
+    "glm": "kvbench.layout.plain:read_explicit",
+    "glm4": "kvbench.layout.plain:read_explicit",
+    "glm4_moe": "kvbench.layout.plain:read_explicit",
+    "chatglm": "kvbench.layout.plain:read_chatglm",
+    # One window for all layers, or none.
+    "mistral": "kvbench.layout.windowed:read_mistral",
+    "ministral3": "kvbench.layout.windowed:read_mistral",
+    "mixtral": "kvbench.layout.windowed:read_mixtral",
+    "phi3": "kvbench.layout.windowed:read_phi3",
+    "starcoder2": "kvbench.layout.windowed:read_starcoder2",
+    "qwen2": "kvbench.layout.qwen:read_qwen2",
+    "qwen2_moe": "kvbench.layout.qwen:read_qwen2_moe",
+    "mimo": "kvbench.layout.qwen:read_qwen2",
+    "qwen3": "kvbench.layout.qwen:read_qwen3",
+    "qwen3_moe": "kvbench.layout.qwen:read_qwen3_moe",
+    # Sliding or chunked and full layers mixed.
+    "gpt_oss": "kvbench.layout.gpt_oss:read_gpt_oss",
+    "gemma2": "kvbench.layout.gemma:read_gemma2",
+    "gemma3_text": "kvbench.layout.gemma:read_gemma3",
+    "gemma3n_text": "kvbench.layout.gemma:read_gemma3n",
+    "gemma4_text": "kvbench.layout.gemma:read_gemma4",
+    "llama4_text": "kvbench.layout.llama4:read_llama4",
+    "cohere2": "kvbench.layout.patterned:read_cohere2",
+    "olmo3": "kvbench.layout.patterned:read_olmo3",
+    "exaone4": "kvbench.layout.patterned:read_exaone4",
+    "step3p5": "kvbench.layout.patterned:read_step",
+    "step3p7": "kvbench.layout.patterned:read_step",
+    "step3_text": "kvbench.layout.patterned:read_step3",
+    "mimo_v2_flash": "kvbench.layout.patterned:read_mimo_v2",
+    # One latent per layer.
+    "deepseek_v2": "kvbench.layout.deepseek:read_mla",
+    "deepseek_v3": "kvbench.layout.deepseek:read_mla",
+    "kimi_k2": "kvbench.layout.deepseek:read_mla",
+    "glm4_moe_lite": "kvbench.layout.deepseek:read_mla",
+    "mistral4": "kvbench.layout.deepseek:read_mla",
+    "mistral_large_3": "kvbench.layout.deepseek:read_mla",
+    "longcat_flash": "kvbench.layout.deepseek:read_longcat_flash",
+    "deepseek_v32": "kvbench.layout.deepseek:read_sparse_mla",
+    "glm_moe_dsa": "kvbench.layout.deepseek:read_sparse_mla",
+    # Attention beside recurrent layers, or layers that own nothing.
+    "qwen3_next": "kvbench.layout.hybrid:read_qwen_linear",
+    "qwen3_5_text": "kvbench.layout.hybrid:read_qwen_linear",
+    "qwen3_5_moe_text": "kvbench.layout.hybrid:read_qwen_linear",
+    "granitemoehybrid": "kvbench.layout.hybrid:read_granite_hybrid",
+    "nemotron_h": "kvbench.layout.hybrid:read_nemotron_h",
+    "kimi_linear": "kvbench.layout.hybrid:read_kimi_linear",
+    "falcon_h1": "kvbench.layout.hybrid:read_falcon_h1",
+    "lfm2": "kvbench.layout.hybrid:read_lfm2",
+    "lfm2_moe": "kvbench.layout.hybrid:read_lfm2",
+    "jamba": "kvbench.layout.hybrid:read_jamba",
+    "bamba": "kvbench.layout.hybrid:read_bamba",
+    "zamba2": "kvbench.layout.hybrid:read_zamba2",
+    "minimax": "kvbench.layout.minimax:read_minimax",
+    "minimax_text_01": "kvbench.layout.minimax:read_minimax",
+    "minimax_m1": "kvbench.layout.minimax:read_minimax",
+    "minimax_m2": "kvbench.layout.minimax:read_minimax_m2",
+    "minimax_m3": "kvbench.layout.minimax:read_minimax_m3",
+    "nemotron-nas": "kvbench.layout.nemotron_nas:read_nemotron_nas",
+    "deci": "kvbench.layout.nemotron_nas:read_nemotron_nas",
+    "hunyuan": "kvbench.layout.shared_kv:read_hunyuan",
+    "hunyuan_v1_dense": "kvbench.layout.shared_kv:read_hunyuan",
+    "hunyuan_v1_moe": "kvbench.layout.shared_kv:read_hunyuan",
+    # Older spellings.
+    "gpt2": "kvbench.layout.legacy:read_mha",
+    "gptj": "kvbench.layout.legacy:read_mha",
+    "gpt_neox": "kvbench.layout.legacy:read_mha",
+    "bloom": "kvbench.layout.legacy:read_mha",
+    "opt": "kvbench.layout.legacy:read_mha",
+    "gpt_bigcode": "kvbench.layout.legacy:read_gpt_bigcode",
+    "falcon": "kvbench.layout.legacy:read_falcon",
+    "RefinedWebModel": "kvbench.layout.legacy:read_falcon",
+    "RefinedWeb": "kvbench.layout.legacy:read_refined_web",
+    "mpt": "kvbench.layout.legacy:read_mpt",
+    "dbrx": "kvbench.layout.legacy:read_dbrx",
+    # No growing cache, or one beside an encoder.
+    "mamba": "kvbench.layout.attention_free:read_mamba",
+    "falcon_mamba": "kvbench.layout.attention_free:read_mamba",
+    "mamba2": "kvbench.layout.attention_free:read_mamba2",
+    "rwkv": "kvbench.layout.attention_free:read_rwkv",
+    "whisper": "kvbench.layout.encoder_decoder:read_whisper",
+    "bart": "kvbench.layout.encoder_decoder:read_bart",
+    "mbart": "kvbench.layout.encoder_decoder:read_bart",
+    "t5": "kvbench.layout.encoder_decoder:read_t5",
+}
 
 # Multimodal configs whose cache is that of the text model inside; the value is the inner model_type when the inner
 # config does not say it, None where it must.
@@ -219,8 +218,7 @@ class ReadConfig:
 
 def reader_of(family: str) -> Reader:
     """The function that reads configs of a family in FAMILIES."""
-    module, _, function = FAMILIES[family].partition(".")
-    reader: Reader = getattr(import_module(f"kvbench.layout.{module}"), function)
+    reader: Reader = resolve_name(FAMILIES[family])
     return reader
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvbench.layout.kv import KVLayout
 from kvbench.layout.sizing import Stage
@@ -46,3 +46,17 @@ class SizedModel:
     defaults: tuple[str, ...] = ()
     dcp: int = 1
     work: Work | None = None
+
+    def in_blocks_of(self, tokens: int) -> SizedModel:
+        """The same model with logical blocks of ``tokens`` tokens; blocks weigh what their tokens weigh."""
+        stages = tuple(
+            replace(stage, rank_block_bytes=stage.rank_block_bytes // self.block_tokens * tokens)
+            for stage in self.stages
+        )
+        return replace(
+            self,
+            block_tokens=tokens,
+            rank_block_bytes=self.rank_block_bytes // self.block_tokens * tokens,
+            server_block_bytes=self.server_block_bytes // self.block_tokens * tokens,
+            stages=stages,
+        )

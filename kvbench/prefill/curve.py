@@ -111,7 +111,7 @@ def fit(samples: Samples, shape: Shape = "quadratic") -> PrefillCurve:
         model=samples.model,
         source=samples.source,
         draws=_draws(tokens, seconds, fitted, used=int((coefficients > 0).sum()), shape=shape),
-        notes=(*samples.notes, *_doubts(rows, set_aside)),
+        notes=(*samples.notes, *_warnings(rows, set_aside)),
         residuals_s=tuple((int(at), float(left)) for at, left in zip(tokens, seconds - fitted, strict=True)),
         set_aside=set_aside,
         linear_residual_s=_line_residual_s(tokens, seconds),
@@ -148,7 +148,7 @@ def _coefficients(tokens: Floats, seconds: Floats, shape: Shape) -> Floats:
     return found
 
 
-def _doubts(kept: Sequence[Sample], set_aside: Sequence[Sample]) -> list[str]:
+def _warnings(kept: Sequence[Sample], set_aside: Sequence[Sample]) -> list[str]:
     found = [
         f"set aside the sample at {sample.prompt_tokens:,} tokens ({sample.ttft_s:.3g} s), far from all others"
         for sample in set_aside

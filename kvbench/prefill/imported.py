@@ -11,9 +11,9 @@ import numpy as np
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.folder import collect
 from kvbench.formats.serving.record import ServingRun
-from kvbench.prefill.doubts import doubts
 from kvbench.prefill.samples import MOST_SAMPLES, WAITED, Sample, Samples, selected_note, thinned
-from kvbench.prefill.usable import SHARED, Taken, take
+from kvbench.prefill.selection import SHARED, Taken, take
+from kvbench.prefill.warnings import warnings_about
 
 # A folder of the Hub's cache, as huggingface_hub names it: models--org--name/snapshots/<commit>.
 _HUB_CACHE = re.compile(r"(?:^|/)models--([^/]+?)--([^/]+)")
@@ -36,7 +36,10 @@ def read_serving(paths: Sequence[Path], *, allow_queued: bool = False, model: st
     rows = taken.rows
     _require_usable(rows, taken, where)
     _require_one_load(taken, where)
-    notes = [*doubts(rows, taken), *(f"a damaged file was passed over: {text.rstrip('.')}" for text in found.damaged)]
+    notes = [
+        *warnings_about(rows, taken),
+        *(f"a damaged file was passed over: {text.rstrip('.')}" for text in found.damaged),
+    ]
     if len(rows) > MOST_SAMPLES:
         notes.append(selected_note(len(rows)))
     return Samples(
@@ -107,7 +110,7 @@ def _name(model: str) -> str:
 
 
 def _source(taken: Taken, paths: Sequence[Path]) -> str:
-    """The tools and files, and the doubts that must go wherever the curve goes."""
+    """The tools and files, and the warnings that must go wherever the curve goes."""
     runs = [usable.run for usable in taken.runs]
     tools = " and ".join(
         " ".join([tool, *sorted({run.tool_version for run in runs if run.tool == tool and run.tool_version})])

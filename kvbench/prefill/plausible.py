@@ -30,8 +30,8 @@ Degree = Literal["impossible", "doubtful"]
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedDoubt:
-    """Why the speed of a prefill curve is not believed, as a sentence without an end."""
+class SpeedWarning:
+    """Why the speed of a prefill curve is not believed, as a sentence without its full stop."""
 
     degree: Degree
     text: str
@@ -46,7 +46,7 @@ class _Speed:
     flop_per_s: float
 
 
-def speed_doubt(curve: PrefillCurve, work: WorkBounds, accelerators: int) -> SpeedDoubt | None:
+def speed_warning(curve: PrefillCurve, work: WorkBounds, accelerators: int) -> SpeedWarning | None:
     """What is wrong with the curve's speed on so many accelerators; None when it can be, or was vouched for.
 
     The fastest of the measured lengths counts: short prompts are slow on every server, since they do not fill it.
@@ -64,11 +64,11 @@ def speed_doubt(curve: PrefillCurve, work: WorkBounds, accelerators: int) -> Spe
         limit = f"the fastest computes {_worth(_FASTEST)} ({_FASTEST_NAME})" if fast > _FASTEST else (
             f"none is known to prefill above {_worth(_FAST)} ({_FAST_NAME})")  # fmt: skip
         found: Degree = "impossible" if fast > _FASTEST else "doubtful"
-        return SpeedDoubt(found, _sentence(least, work, accelerators, "at least", limit, _too_fast(curve)))
+        return SpeedWarning(found, _sentence(least, work, accelerators, "at least", limit, _too_fast(curve)))
     if slow < _SLOW:
         limit = f"one computes at least {_worth(_SLOW)} ({_SLOW_NAME})"
         found = "impossible" if slow < _SLOWEST else "doubtful"
-        return SpeedDoubt(found, _sentence(most, work, accelerators, "at most", limit, _too_slow(curve)))
+        return SpeedWarning(found, _sentence(most, work, accelerators, "at most", limit, _too_slow(curve)))
     return None
 
 

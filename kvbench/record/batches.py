@@ -12,7 +12,7 @@ from statistics import fmean, median
 from typing import Any
 
 from kvbench.record.histogram import Histogram, merge
-from kvbench.record.results import Direction, Observation, OverTime, PointResult, Round, Span
+from kvbench.record.results import WAYS, Direction, Observation, OverTime, PointResult, Round, Span, Way
 from kvbench.record.stats import log_error
 
 # Twice the slowest state that the intervals are checked with (benchmarks/coverage.py, tau of 5 s): what is left of it
@@ -24,8 +24,6 @@ _AT_ONCE_S = SEPARATE_S / 2
 _AT_ONCE_ERROR = 1.36
 # A last batch with less of its time is an outlier of its own making.
 _ENOUGH_OF_A_BATCH = 0.5
-
-WAYS = ("read", "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def latency_batches(rounds: Sequence[Observation]) -> tuple[Batch, ...]:
 def rates_over_time(batches: Sequence[Batch]) -> dict[str, OverTime]:
     """How much the rate of each direction changes from batch to batch; none where they are too few."""
     present = [batch for batch in batches if batch.seconds > 0]
-    found = {}
+    found: dict[str, OverTime] = {}
     for way in WAYS:
         if not any(way in batch.ios for batch in present):
             continue
@@ -66,7 +64,7 @@ def rates_over_time(batches: Sequence[Batch]) -> dict[str, OverTime]:
     return found
 
 
-def known_over_time(point: PointResult, way: str) -> OverTime | None:
+def known_over_time(point: PointResult, way: Way) -> OverTime | None:
     """How well the rate of a direction of a point is known; None for one section.
 
     Results of before it was recorded do not say when a round began: there the repeats of the run are the batches.
@@ -75,7 +73,7 @@ def known_over_time(point: PointResult, way: str) -> OverTime | None:
         return point.over_time[way]
     visits: dict[int, list[float]] = {}
     for item in point.rounds:
-        rate = item.read_bytes_per_s if way == "read" else item.write_bytes_per_s
+        rate = item.side(way).bytes_per_s
         if item.began_s is None and rate:
             visits.setdefault(item.repeat, []).append(rate)
     error = log_error([fmean(rates) for rates in visits.values()])
@@ -148,7 +146,7 @@ def _pieces(item: Observation, began_s: float, *, latencies: bool) -> list[Span]
     fine = [Span(began_s + span.began_s, span.seconds, span.ios, span.histograms) for span in item.spans]
     if (point.runtime_s or 0.0) > SEPARATE_S and fine and not (latencies and not any(s.histograms for s in fine)):
         return fine
-    ios = {way: side.ios for way, side in (("read", point.read), ("write", point.write)) if side is not None}
+    ios: dict[str, int] = {way: side.ios for way, side in point.sides()}
     return [Span(began_s, point.runtime_s or 0.0, ios, item.histograms)]
 
 

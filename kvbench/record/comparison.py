@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean, stdev
 from typing import Literal
 
 from kvbench.record.batches import rounds_apart
-from kvbench.record.results import Mix, PointResult, Round, RunResult
+from kvbench.record.requests import requests_each
+from kvbench.record.results import WAYS, Mix, PointResult, RunResult, SideSummary, Way
 from kvbench.record.rounds import spread
 from kvbench.record.stats import t_quantile
 
-Outcome = Literal["faster", "slower", "cannot tell apart", "one round only"]
-Metric = Literal["bandwidth", "p50", "p99"]
+Outcome = Literal["faster", "slower", "more", "fewer", "cannot tell apart", "one round only"]
+Metric = Literal["bandwidth", "p50", "p99", "requests"]
 
 _CONFIDENCE = 0.95
 
@@ -29,7 +30,8 @@ _Kind = tuple[str, int, Mix, int]
 class Difference:
     """One direction of one kind of point in two runs: the ratio B / A with its 95 % interval, and what follows.
 
-    For latencies a ratio above 1 is slower, for ``bandwidth`` faster. ``low``/``high`` are None with one round only.
+    For latencies a ratio above 1 is slower, for ``bandwidth`` faster; ``requests`` are those that the device saw for
+    each operation. ``low``/``high`` are None with one round only.
     """
 
     tier_a: str
@@ -37,7 +39,7 @@ class Difference:
     io_bytes: int
     mix: Mix
     numjobs: int
-    direction: Literal["read", "write"]
+    direction: Way
     metric: Metric
     a: float
     b: float
@@ -55,11 +57,11 @@ def compare(run_a: RunResult, run_b: RunResult) -> list[Difference]:
 
 
 def compare_points(
-    one: PointResult, other: PointResult, metrics: Sequence[Metric] = ("bandwidth", "p99")
+    one: PointResult, other: PointResult, metrics: Sequence[Metric] = ("bandwidth", "p99", "requests")
 ) -> list[Difference]:
     """Every direction and metric that both points have: the ratio other / one with its interval."""
     found: list[Difference] = []
-    for direction in ("read", "write"):
+    for direction in WAYS:
         for metric in metrics:
             values_a, values_b = _values(one, direction, metric), _values(other, direction, metric)
             if values_a and values_b:
@@ -122,32 +124,30 @@ def _tiers(run: RunResult) -> list[str]:
     return list(dict.fromkeys(point.tier for point in run.points))
 
 
-def _values(point: PointResult, direction: str, metric: Metric) -> list[float]:
+def _values(point: PointResult, direction: Way, metric: Metric) -> list[float]:
     batches = [
-        [value for item in group if (value := _of_round(item, direction, metric))]
+        [value for item in group if (value := _number(item.side(direction), metric))]
         for group in rounds_apart(point.rounds)
     ]
     if any(batches):
         return [geometric_mean(values) for values in batches if values]
-    side = point.read if direction == "read" else point.write
-    if side is None:
-        return []
-    if metric == "bandwidth":
-        return [side.bytes_per_s] if side.bytes_per_s else []
-    whole = getattr(side.latency_ns, metric) if side.latency_ns else None
+    side = replace(SideSummary.of(point.side(direction)), requests_each=requests_each(point, direction))
+    whole = _number(side, metric)
     return [float(whole)] if whole else []
 
 
-def _of_round(item: Round, direction: str, metric: Metric) -> float | None:
-    unit = "bytes_per_s" if metric == "bandwidth" else f"{metric}_ns"
-    value: float | None = getattr(item, f"{direction}_{unit}")
-    return value
+def _number(side: SideSummary, metric: Metric) -> float | None:
+    if metric == "bandwidth":
+        return side.bytes_per_s
+    if metric == "requests":
+        return side.requests_each
+    return side.p50_ns if metric == "p50" else side.p99_ns
 
 
 def _difference(
     one: PointResult,
     other: PointResult,
-    direction: Literal["read", "write"],
+    direction: Way,
     metric: Metric,
     a: Sequence[float],
     b: Sequence[float],
@@ -179,4 +179,6 @@ def _outcome(interval: tuple[float, float] | None, metric: Metric) -> Outcome:
     low, high = interval
     if low <= 1 <= high:
         return "cannot tell apart"
+    if metric == "requests":
+        return "more" if low > 1 else "fewer"
     return "faster" if (low > 1) == (metric == "bandwidth") else "slower"

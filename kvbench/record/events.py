@@ -13,11 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kvbench.record.results import Event, write_atomically
+from kvbench.record.results import WAYS, Event, write_atomically
 
 Series = Sequence[Mapping[str, Any]]
 
-WAYS = ("read", "write")
 # Seconds before and after an event that are compared: beyond them other things move a rate.
 WINDOW_S = 10
 _LONGEST_STANDSTILL_S = 60
@@ -38,7 +37,7 @@ class Standstill:
 
     @property
     def event(self) -> Event:
-        """It as an event of its first second."""
+        """The standstill as an event of its first second."""
         return Event(self.first, self.text)
 
 

@@ -28,7 +28,7 @@ class Fidelity:
     agreement: Agreement
 
 
-def fidelity(run: RunResult) -> list[Fidelity]:
+def compare_drivers(run: RunResult) -> list[Fidelity]:
     """Every direction of every kind of point that fio and the replay both measured on the same tier."""
     replayed = {_kind(point): point for point in run.points if point.driver == REPLAY and point.status == "ok"}
     return [

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvbench.record.histogram import Histogram, bin_of
 from kvbench.record.latency import latency_of
-from kvbench.record.results import Direction, Way
+from kvbench.record.results import WAYS, Direction, Way
 
 _SECOND_NS = 10**9
 
@@ -32,7 +32,7 @@ class Recorder:
     """The operations of one thread; only that thread adds to it."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start without any operation."""
         self.sides: dict[Way, _Side] = {"read": _Side(), "write": _Side()}
         self.failures: list[str] = []
 
@@ -59,8 +59,8 @@ def total_bytes(recorders: Iterable[Recorder]) -> int:
 
 def histograms_of(recorders: Sequence[Recorder]) -> dict[str, Histogram]:
     """Latencies by direction over all threads; a direction without operations is left out."""
-    found = {}
-    for way in ("read", "write"):
+    found: dict[str, Histogram] = {}
+    for way in WAYS:
         counts: Counter[int] = Counter()
         for recorder in recorders:
             for bins in recorder.sides[way].bins.values():
@@ -107,7 +107,7 @@ def series_of(
     found = []
     for second in range(1, int(seconds) + 1):
         entry: dict[str, Any] = {"second": second}
-        for way in ("read", "write"):
+        for way in WAYS:
             if not any(recorder.sides[way].ios for recorder in recorders):
                 continue
             parts = [recorder.sides[way].seconds.get(second, [0, 0, 0]) for recorder in recorders]

@@ -37,6 +37,8 @@ CacheState = Literal["cold", "cached", "unknown"]
 Access = Literal["random", "sequential"]
 Value = str | int | float | bool | None
 
+WAYS: tuple[Way, ...] = ("read", "write")
+
 # A result file that somebody else made is held to these when it is read.
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
@@ -96,6 +98,25 @@ class Direction:
 
 
 @dataclass(frozen=True, slots=True)
+class SideSummary:
+    """One direction in short: rate, two percentiles, rates of its first and last quarter, device requests for each."""
+
+    bytes_per_s: float | None = None
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    quarters_bytes_per_s: tuple[float, float] | None = None
+    requests_each: float | None = None
+
+    @classmethod
+    def of(cls, side: Direction | None) -> SideSummary:
+        """The rate and the percentiles of a direction; nothing of one that had no I/O."""
+        if side is None:
+            return cls()
+        latency = side.latency_ns or LatencyNs()
+        return cls(side.bytes_per_s, latency.p50, latency.p99)
+
+
+@dataclass(frozen=True, slots=True)
 class Calls:
     """Calls of one kind that move no data, such as lookups or opens: how many, how long each took, and failures."""
 
@@ -116,7 +137,10 @@ class Caveat:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results)."""
+    """What was asked and under which circumstances it ran; None is "not known" (often so for imported results).
+
+    ``buffers`` names the choice of memory that the I/O lands in, ``buffer_memory`` says what it became here.
+    """
 
     ioengine: str | None = None
     direct: bool | None = None
@@ -149,6 +173,10 @@ class Conditions:
     cpu_stalled_percent: float | None = None
     cpu_waiting: float | None = None
     unmounted: str | None = None
+    device_read_requests: Natural | None = None
+    device_write_requests: Natural | None = None
+    buffers: str | None = None
+    buffer_memory: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +217,26 @@ class Round:
     read_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
     write_quarters_bytes_per_s: tuple[Measure, Measure] | None = None
     began_s: Measure | None = None
+    read_requests_each: Measure | None = None
+    write_requests_each: Measure | None = None
+
+    def side(self, way: Way) -> SideSummary:
+        """What one direction did in this round; every field is None of one that had no I/O."""
+        if way == "read":
+            return SideSummary(
+                self.read_bytes_per_s,
+                self.read_p50_ns,
+                self.read_p99_ns,
+                self.read_quarters_bytes_per_s,
+                self.read_requests_each,
+            )
+        return SideSummary(
+            self.write_bytes_per_s,
+            self.write_p50_ns,
+            self.write_p99_ns,
+            self.write_quarters_bytes_per_s,
+            self.write_requests_each,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +272,13 @@ class PointResult:
     metadata: dict[str, Calls] = field(default_factory=dict)
     over_time: dict[str, OverTime] = field(default_factory=dict)
 
+    def side(self, way: Way) -> Direction | None:
+        """What one direction did, None when it had no I/O."""
+        return self.read if way == "read" else self.write
+
     def sides(self) -> tuple[tuple[Way, Direction], ...]:
         """The directions that had I/O, each with its name, reads first."""
-        both: tuple[tuple[Way, Direction | None], ...] = (("read", self.read), ("write", self.write))
-        return tuple((way, side) for way, side in both if side is not None)
+        return tuple((way, side) for way in WAYS if (side := self.side(way)) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +307,7 @@ class Use:
     ``windowed_units`` more per block belong to windowed layers, of which a restore reads ``window_units`` at most.
     ``threads`` is what all requests together have in flight at most (None: no limit is known). ``active_parameters``
     and ``pair_flop`` are what a prompt token costs to compute (see layout.work), None where the config did not say.
+    ``engine_block_tokens`` are the tokens of the engine's own block where all units are made of blocks of one size.
     """
 
     model: str
@@ -270,7 +322,8 @@ class Use:
     windowed_units: Natural = 0
     window_units: Natural = 0
     threads: Positive | None = None
-    # What computing costs changes nothing about what is stored: uses compare without it, also with those of old runs.
+    # What follows changes nothing about what is stored: uses compare without it, also with those of old runs.
+    engine_block_tokens: Positive | None = field(default=None, compare=False)
     active_parameters: Natural | None = field(default=None, compare=False)
     pair_flop: Natural | None = field(default=None, compare=False)
 

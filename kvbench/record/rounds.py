@@ -10,7 +10,19 @@ from typing import TypeVar
 from kvbench.record.batches import Batch, histograms_over_time, latency_batches, rate_batches, rates_over_time
 from kvbench.record.histogram import Histogram, merge
 from kvbench.record.latency import latency_of
-from kvbench.record.results import Calls, Conditions, Direction, LatencyNs, Observation, PointResult, Round
+from kvbench.record.requests import requests_each
+from kvbench.record.results import (
+    WAYS,
+    Calls,
+    Conditions,
+    Direction,
+    LatencyNs,
+    Observation,
+    PointResult,
+    Round,
+    SideSummary,
+    Way,
+)
 from kvbench.record.stats import relative_half_width
 
 Number = TypeVar("Number", int, float)
@@ -72,8 +84,7 @@ def widest_p99(point: PointResult) -> float:
         relative_half_width(side.latency_ns.p99, side.latency_ns.p99_low, side.latency_ns.p99_high)
         if side.latency_ns is not None and side.latency_ns.p99 is not None
         else math.inf
-        for side in (point.read, point.write)
-        if side is not None
+        for _, side in point.sides()
     ]
     return max(widths, default=math.inf)
 
@@ -109,17 +120,13 @@ def spread(values: Sequence[float]) -> float | None:
     return max(present) / min(present) - 1 if len(present) > 1 else None
 
 
-def _side(point: PointResult, name: str) -> Direction | None:
-    return point.read if name == "read" else point.write
-
-
-def _pooled_side(rounds: Sequence[Observation], name: str) -> Direction | None:
-    parts = [(item, side) for item in rounds if (side := _side(item.point, name)) is not None]
+def _pooled_side(rounds: Sequence[Observation], way: Way) -> Direction | None:
+    parts = [(item, side) for item in rounds if (side := item.point.side(way)) is not None]
     if not parts:
         return None
     sides = [side for _, side in parts]
-    histograms = [item.histograms[name] for item, _ in parts if name in item.histograms]
-    latency = _pooled_latency(sides, histograms, histograms_over_time(latency_batches(rounds), name))
+    histograms = [item.histograms[way] for item, _ in parts if way in item.histograms]
+    latency = _pooled_latency(sides, histograms, histograms_over_time(latency_batches(rounds), way))
     if len(rounds) == 1:
         return replace(sides[0], latency_ns=latency or sides[0].latency_ns)
     runtime_s = sum(item.point.runtime_s or 0.0 for item in rounds)
@@ -185,6 +192,8 @@ def _pooled_conditions(parts: Sequence[Conditions]) -> Conditions:
         cached_fraction=_largest([part.cached_fraction for part in parts]),
         device_read_bytes=_total([part.device_read_bytes for part in parts]),
         device_written_bytes=_total([part.device_written_bytes for part in parts]),
+        device_read_requests=_total([part.device_read_requests for part in parts]),
+        device_write_requests=_total([part.device_write_requests for part in parts]),
         failed_ios=_total([part.failed_ios for part in parts]),
         load_1m=_largest([part.load_1m for part in parts]),
         cpu_steal_percent=_largest([part.cpu_steal_percent for part in parts]),
@@ -205,14 +214,17 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 def _summary(item: Observation) -> Round:
     point = item.point
+    read, write = (SideSummary.of(point.side(way)) for way in WAYS)
     return Round(
         repeat=point.rounds[0].repeat if point.rounds else 1,
         runtime_s=point.runtime_s or 0.0,
-        read_bytes_per_s=point.read.bytes_per_s if point.read else None,
-        write_bytes_per_s=point.write.bytes_per_s if point.write else None,
-        read_p99_ns=point.read.latency_ns.p99 if point.read and point.read.latency_ns else None,
-        write_p99_ns=point.write.latency_ns.p99 if point.write and point.write.latency_ns else None,
-        read_p50_ns=point.read.latency_ns.p50 if point.read and point.read.latency_ns else None,
-        write_p50_ns=point.write.latency_ns.p50 if point.write and point.write.latency_ns else None,
+        read_bytes_per_s=read.bytes_per_s,
+        write_bytes_per_s=write.bytes_per_s,
+        read_p99_ns=read.p99_ns,
+        write_p99_ns=write.p99_ns,
+        read_p50_ns=read.p50_ns,
+        write_p50_ns=write.p50_ns,
         began_s=point.rounds[0].began_s if point.rounds else None,
+        read_requests_each=requests_each(point, "read"),
+        write_requests_each=requests_each(point, "write"),
     )

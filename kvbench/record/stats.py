@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist, stdev
+from statistics import stdev
 
 from kvbench.record.histogram import Histogram, merge, nearest_rank
 
@@ -21,9 +22,6 @@ def samples_needed(percent: float) -> int:
     return math.ceil(round(SAMPLES_BEYOND_PERCENTILE / (1 - percent / 100), 6))
 
 
-# The exact ranks take time in proportion to the square root of the samples.
-_MOST_EXACT = 10**8
-
 # fio's histogram ends at 2^34 ns; slower operations are counted in its last bin, whose middle this is (fio 3.33
 # stat.c plat_idx_to_val of 1855: 2^33 + 63.5 x 2^27).
 FIO_LAST_BIN_NS = 17_112_760_320
@@ -37,22 +35,17 @@ def interval_ranks(samples: int, percent: float, confidence: float = 0.95) -> tu
     with at least ``confidence`` when P(B < l) <= alpha/2 and P(B < u) >= 1 - alpha/2 (David & Nagaraja, Order
     Statistics, 3rd ed., 7.1).
     """
+    from scipy.special import betainc
+
+    def at_most(successes: int) -> float:
+        # P(B <= k) is an incomplete beta function (Abramowitz & Stegun 26.5.24), which takes any number of samples.
+        return float(betainc(samples - successes, successes + 1, 1 - percent / 100))
+
     alpha = (1 - confidence) / 2
-    if samples > _MOST_EXACT:
-        return _normal_ranks(samples, percent / 100, confidence)
-    low = high = None
-    for successes, cumulative in _binomial_cdf_window(samples, percent / 100):
-        # cumulative = P(B <= successes) = P(B < successes + 1)
-        if cumulative <= alpha:
-            low = successes + 1
-        if cumulative >= 1 - alpha:
-            high = successes + 1
-            break
-    if low is not None and low < 1:
-        low = None
-    if high is not None and high > samples:
-        high = None
-    return low, high
+    # P(B <= k) = P(B < k + 1): the ranks are one more than the last k below alpha and the first k from 1 - alpha on.
+    low = bisect_right(range(samples), alpha, key=at_most)
+    high = bisect_left(range(samples), 1 - alpha, key=at_most) + 1
+    return low or None, high if high <= samples else None
 
 
 @lru_cache(maxsize=8192)
@@ -126,23 +119,3 @@ def relative_half_width(percentile: int, low: int | None, high: int | None) -> f
     if low is None or high is None or percentile == 0:
         return math.inf
     return (high - low) / 2 / percentile
-
-
-def _normal_ranks(samples: int, q: float, confidence: float) -> tuple[int, int]:
-    """The same ranks by the normal approximation, which is off by less than one rank in millions there."""
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(samples * q * (1 - q))
-    return math.floor(samples * q - reach), math.ceil(samples * q + reach) + 1
-
-
-def _binomial_cdf_window(n: int, q: float) -> Iterator[tuple[int, float]]:
-    """``(k, P(B <= k))`` for the k within 9 standard deviations of n x q, which hold all but 1e-18."""
-    spread = 9 * math.sqrt(n * q * (1 - q)) + 9
-    first, last = max(0, math.floor(n * q - spread)), min(n, math.ceil(n * q + spread))
-    log_pmf = math.lgamma(n + 1) - math.lgamma(first + 1) - math.lgamma(n - first + 1)
-    # Each probability from the one before: the logarithms of so many factorials were most of an import's time.
-    pmf, odds = math.exp(log_pmf + first * math.log(q) + (n - first) * math.log1p(-q)), q / (1 - q)
-    cumulative = 0.0
-    for k in range(first, last + 1):
-        cumulative += pmf
-        yield k, cumulative
-        pmf *= (n - k) / (k + 1) * odds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kvbench.decide.advice import in_plain_words, which_tier
-from kvbench.decide.judged import Judged
+from kvbench.decide.decision import Judged
 from kvbench.report.cells import use_label
 from kvbench.report.data import Advice
 

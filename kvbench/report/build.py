@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
-from kvbench.decide.decision import unnamed_model
-from kvbench.decide.judged import Judged, LoadedRun, Wanted, judged
-from kvbench.report import advised, cells
+from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
+from kvbench.decide.runs import LoadedRun
+from kvbench.report import advised, cells, memory
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
 from kvbench.report.data import Cell, Doubt, Judgement, Report, scrubbed
 from kvbench.report.decisions import outcome_text
@@ -22,7 +22,7 @@ from kvbench.units import format_duration_s, format_tokens
 
 def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
     """Everything that the report of these runs says."""
-    all_judged = judged(runs, wanted)
+    all_judged = judge_runs(runs, wanted)
     scene = scene_of(all_judged, runs, wanted)
     report = Report(
         made_by=f"kvbench {__version__}",
@@ -36,7 +36,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         missing=tuple(_missing(all_judged, runs, wanted)),
         figures=figures(scene),
         sheets=sheets(scene),
-        advice=advised.advice(all_judged),
+        advice=(*advised.advice(all_judged), *memory.advice(runs)),
         methods=methods(wanted),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
     )

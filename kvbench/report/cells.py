@@ -7,7 +7,8 @@ from typing import Any
 
 from kvbench.decide.band import Band
 from kvbench.decide.crossover import Crossover
-from kvbench.decide.judged import Judged, LoadedRun
+from kvbench.decide.decision import Judged
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import PointResult
 from kvbench.report.data import (
     UNKNOWN,

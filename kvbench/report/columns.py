@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kvbench.decide.judged import Judged
+from kvbench.decide.decision import Judged
 from kvbench.report.cells import name_cell, number_cell, use_label
 from kvbench.report.data import UNKNOWN, Cell, Head, Sheet
 from kvbench.units import format_count

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvbench.decide.crossover import Crossover, Request, SingleBlock
+from kvbench.decide.crossover import Crossover, RequestCrossover, SingleBlock
 from kvbench.decide.decision import Decisions
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.units import format_duration_ns, format_duration_s, format_tokens
@@ -16,17 +16,23 @@ PUBLISHED_NOTE = (
 def footnotes(decided: Decisions) -> list[str]:
     """What the tables mean and rest on, one line each."""
     curve = decided.curve
-    about = f" of {curve.model}" if curve.model else ""
     return [
-        f"Prefill{about}: {curve.samples} TTFT samples from {format_tokens(curve.measured_from)} to "
-        f"{format_tokens(curve.measured_to)} tokens, about {1 / average_cost(curve):,.0f} tokens/s at "
-        f"{format_tokens(curve.measured_to)}; source: {curve.source}.",
+        *([] if curve is None else [_prefill_note(curve)]),
         "The request model decides: it restores every block of the prompt. The single block compares one block's p99 "
         "with the prefill of L tokens, as published, and is shown for comparison.",
         "Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.",
-        *_curve_notes(curve),
+        *([] if curve is None else _curve_notes(curve)),
         *(f"Note: {note}." for note in decided.notes),
     ]
+
+
+def _prefill_note(curve: PrefillCurve) -> str:
+    about = f" of {curve.model}" if curve.model else ""
+    return (
+        f"Prefill{about}: {curve.samples} TTFT samples from {format_tokens(curve.measured_from)} to "
+        f"{format_tokens(curve.measured_to)} tokens, about {1 / average_cost(curve):,.0f} tokens/s at "
+        f"{format_tokens(curve.measured_to)}; source: {curve.source}."
+    )
 
 
 def _curve_notes(curve: PrefillCurve) -> list[str]:
@@ -49,7 +55,7 @@ def outcome_text(crossover: Crossover) -> str:
     return request_text(crossover.request)
 
 
-def request_text(request: Request) -> str:
+def request_text(request: RequestCrossover) -> str:
     """``from 12,345 tokens (11,000 to 14,000)``, ``always``, ``never`` or ``unknown``."""
     if request.kind != "from" or request.tokens is None:
         return request.kind
@@ -58,9 +64,9 @@ def request_text(request: Request) -> str:
     return f"from {format_tokens(request.tokens)} tokens ({low} to {high})"
 
 
-def single_text(single: SingleBlock | None, curve: PrefillCurve) -> str:
+def single_text(single: SingleBlock | None, curve: PrefillCurve | None) -> str:
     """The single-block crossover with its tail, such as ``3,700 tokens (p99 107 ms)``."""
-    if single is None:
+    if single is None or curve is None:
         return "-"
     tail = f"(p99 {format_duration_ns(single.p99_ns)})"
     if single.tokens is not None:

@@ -8,11 +8,11 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record import results
-from kvbench.record.events import WAYS, WINDOW_S, running, standstills
+from kvbench.record.events import WINDOW_S, running, standstills
 from kvbench.record.histogram import Histogram, merge
-from kvbench.record.results import Event, PointResult
+from kvbench.record.results import WAYS, Event, PointResult, Way
 from kvbench.units import format_mib_per_s, format_ms
 
 Entries = Sequence[Mapping[str, Any]]
@@ -132,13 +132,11 @@ def _p99(sides: Sequence[Mapping[str, Any]]) -> int | None:
     ).percentile(99)
 
 
-def _round_p99s(point: PointResult, entries: Entries, number: int | None, way: str) -> tuple[int | None, int | None]:
+def _round_p99s(point: PointResult, entries: Entries, number: int | None, way: Way) -> tuple[int | None, int | None]:
     """p99 of the event's round, and the median of those of the rounds without any event."""
     disturbed = {key for key, group in groupby(entries, lambda entry: entry.get("round", 1)) if _any_event(group)}
     p99s = {
-        place: p99
-        for place, item in enumerate(point.rounds, start=1)
-        if (p99 := item.read_p99_ns if way == "read" else item.write_p99_ns) is not None
+        place: p99 for place, item in enumerate(point.rounds, start=1) if (p99 := item.side(way).p99_ns) is not None
     }
     quiet = [p99 for place, p99 in p99s.items() if place not in disturbed]
     return (p99s.get(number) if number is not None else None), round(median(quiet)) if quiet else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvbench.decide.judged import Wanted
+from kvbench.decide.decision import Wanted
 from kvbench.decide.restore import USUAL_VARIATION
 from kvbench.report.data import Method
 from kvbench.units import format_tokens

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kvbench.decide.judged import Judged, LoadedRun, Wanted
+from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import PointResult
 from kvbench.report.cells import use_label
 from kvbench.report.events import Happening, happenings

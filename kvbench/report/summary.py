@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record import results
 from kvbench.report.markdown import markdown
 from kvbench.report.tables import SUMMARY

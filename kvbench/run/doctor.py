@@ -5,6 +5,7 @@ A tier is examined in a marked sub-directory of its own, removed afterwards; a d
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio.job import fio_path
+from kvbench.drivers.region import SHARED_MEMORY, huge_option, shmem_enabled
 from kvbench.drivers.s3 import client as s3_client
 from kvbench.errors import InputFileError, KvbenchError, TierError, ToolError
 from kvbench.formats.fio import read as fio_format
@@ -22,8 +24,10 @@ from kvbench.host import environment
 from kvbench.record.recorder import Recorder, histograms_of
 from kvbench.tiers import block, bucket, directory, dram, endpoint, kinds, memory, parents, probe, s3_requests
 from kvbench.tiers.block import Kernel
+from kvbench.tiers.device import queue_limits
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.guard import TOKEN_VARIABLE
+from kvbench.tiers.mounts import mount_of
 from kvbench.tiers.unmounted import unmounted
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
 
@@ -64,7 +68,7 @@ class Diagnosis:
 
 def examine_host() -> list[Finding]:
     """What this host and this process offer to a measurement."""
-    return [_fio(), _aio_slots(), _io_uring(), _cache_rights(), _memory()]
+    return [_fio(), _aio_slots(), _io_uring(), _cache_rights(), _memory(), _shared_memory()]
 
 
 def examine_tier(name: str, target: str) -> Diagnosis:
@@ -127,13 +131,36 @@ def _memory() -> Finding:
     return Finding("memory", "ok", text)
 
 
+def _shared_memory() -> Finding:
+    """Where the engine's CPU tier lies, and on which pages: the mount option decides for files in it."""
+    mount = mount_of(SHARED_MEMORY)
+    if mount is None or mount.filesystem != "tmpfs":
+        hint = "the engine's CPU tier needs a tmpfs there; in Kubernetes an emptyDir of medium Memory"
+        return Finding("/dev/shm", "note", "no tmpfs", hint)
+    status = os.statvfs(SHARED_MEMORY)
+    option = huge_option(mount.options)
+    said = f"tmpfs with {option}" if option else "tmpfs without huge= (4 KiB pages unless the kernel says otherwise)"
+    free = format_bytes(status.f_bavail * status.f_frsize)
+    return Finding("/dev/shm", "ok", f"{said}, {free} free; shmem_enabled {shmem_enabled()}")
+
+
+def _queue(facts: Mapping[str, Value]) -> Iterator[Finding]:
+    """How the device splits a request: by the pages of the buffer, or by its length."""
+    segments, most = facts.get("max_segments"), facts.get("max_sectors_kb")
+    if isinstance(segments, int) and isinstance(most, int):
+        scattered = format_bytes(segments * mmap.PAGESIZE)
+        text = f"max_segments {segments}, max_sectors_kb {most}: scattered 4 KiB pages are split at {scattered}"
+        yield Finding("requests", "ok", text)
+
+
 def _directory(name: str, target: str) -> Diagnosis:
     try:
         tier = directory.inspect(name, target)
     except TierError as error:
         return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
-    findings = [*_place(tier), _space(tier), *_shared(tier), *_in_workspace(tier), *_caveats(tier)]
-    return Diagnosis(name, target, kinds.describe(tier.mount), tier.facts(), tuple(findings))
+    facts = tier.facts()
+    findings = [*_place(tier), _space(tier), *_shared(tier), *_in_workspace(tier), *_queue(facts), *_caveats(tier)]
+    return Diagnosis(name, target, kinds.describe(tier.mount), facts, tuple(findings))
 
 
 def _place(tier: DirectoryTier) -> Iterator[Finding]:
@@ -153,7 +180,7 @@ def _space(tier: DirectoryTier) -> Finding:
 
 
 def _shared(tier: DirectoryTier) -> Iterator[Finding]:
-    """Only where others can rename what kvbench makes."""
+    """The finding that others can rename what kvbench makes, where they can."""
     why = parents.shared_by(tier.path, tier.mount)
     if why is not None:
         hint = "kvbench fio wants --allow-shared here; a directory that only you may write to needs none"
@@ -161,7 +188,7 @@ def _shared(tier: DirectoryTier) -> Iterator[Finding]:
 
 
 def _in_workspace(tier: DirectoryTier) -> Iterator[Finding]:
-    """What needs a sub-directory to be tried out."""
+    """The findings of the checks that need a sub-directory."""
     try:
         with directory.workspace(tier) as space:
             yield Finding("sub-directory", "ok", "can be created, written and removed")
@@ -253,6 +280,7 @@ def _device(name: str, target: str) -> Diagnosis:
         device = block.identify(target, kernel)
     except TierError as error:
         return Diagnosis(name, target, "nothing to measure", {}, (Finding("tier", "problem", "unusable", str(error)),))
+    number = device.path.stat().st_rdev
     facts: dict[str, Value] = {
         "path": str(device.path),
         "device": device.name,
@@ -261,6 +289,7 @@ def _device(name: str, target: str) -> Diagnosis:
         "logical_sector_bytes": device.logical_sector_bytes,
         "physical_sector_bytes": device.physical_sector_bytes,
         "read_only": device.read_only,
+        **queue_limits(f"{os.major(number)}:{os.minor(number)}"),
     }
     kind = f"block device {device.path}" + (f" ({device.model})" if device.model else "")
     size = f"{format_bytes(device.size_bytes)} in sectors of {device.logical_sector_bytes} bytes"
@@ -269,6 +298,7 @@ def _device(name: str, target: str) -> Diagnosis:
         _refusal("unused", "nothing uses it", lambda: block.require_unused(device, kernel)),
         _refusal("exclusive", "can be opened for exclusive use", lambda: block.require_exclusive(device)),
         _contents(device),
+        *_queue(facts),
     ]
     return Diagnosis(name, target, kind, facts, tuple(findings))
 

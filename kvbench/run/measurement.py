@@ -12,7 +12,7 @@ from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.registry import PROGRAMS
 from kvbench.drivers.replay.blocks import least_blocks
 from kvbench.drivers.s3.objects import least_objects
-from kvbench.drivers.settings import Access, DeviceUse, JobSettings, Layout
+from kvbench.drivers.settings import Access, Buffers, DeviceUse, JobSettings, Layout
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.record.point import Point, is_point_id
@@ -85,11 +85,13 @@ def plan_tier(
     driver: str | None = None,
     layout: Layout = "large-files",
     engine_version: str | None = None,
+    buffers: Buffers = "engine",
 ) -> TierPlan:
     """How ``tier`` is measured.
 
     One data file for each job of the largest job count (256 at most), in whole MiB; or a file for each block, all block
     sizes sharing the data set, where the driver or ``layout`` asks for it. ``engine_version`` is what replay replays.
+    The study's own job says nothing of memory.
     """
     chosen = driver or tier.driver
     wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
@@ -119,6 +121,7 @@ def plan_tier(
         layout="file-per-block" if sizes else "large-files",
         block_sizes=sizes,
         engine_version=engine_version if chosen == "replay" else None,
+        buffers="own" if published else buffers,
     )
     return TierPlan(tier.name, target, settings, driver=chosen)
 

@@ -21,6 +21,7 @@ def uses_of(sized: SizedModel, stored: Stored) -> list[Use]:
 
 def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) -> Use:
     windowed = [group for group in groups if group.window_units is not None and not stored.over_reads]
+    blocks = {group.tokens_per_unit for group in stored.groups}
     return Use(
         model=sized.model,
         tp=sized.tp,
@@ -36,6 +37,7 @@ def _use(sized: SizedModel, stored: Stored, size: int, groups: Sequence[Group]) 
         window_units=sum((group.window_units or 0) * group.units for group in windowed),
         active_parameters=sized.work.parameters if sized.work else None,
         pair_flop=sized.work.pair_flop if sized.work else None,
+        engine_block_tokens=stored.engine_block_tokens if len(blocks) == 1 else None,
     )
 
 

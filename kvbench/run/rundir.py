@@ -146,7 +146,7 @@ class ImportedRun:
             self._add(item)
 
     def finish(self, uses: tuple[Use, ...], labels: Mapping[str, str]) -> RunResult:
-        """Write the result; the run."""
+        """The run, with its result file written."""
         result = RunResult(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             uses=uses,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvbench.checks import judge
+from kvbench.checks.requests import by_lane
 from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site, unmeasured
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host.interruption import interruptible
@@ -347,7 +348,7 @@ class _Session:
         if not stopped and (unfinished or self.measurement.repeats > 1 or saved.exists()):
             results.save_observations(saved, rounds)
         kept = judge(kept)
-        self.result = self.result.with_point(kept)
+        self.result = by_lane(self.result.with_point(kept))
         results.save(self.result, self.run_dir)
         if unfinished is None or stopped:
             self.progress.measured(kept)
@@ -422,7 +423,7 @@ def _kind(point: Point) -> tuple[int, str, int]:
 
 
 def _begun(item: Observation, repeat: int, began_s: float) -> Observation:
-    """The round as the summary of itself, which the pooled point keeps of it."""
+    """The round with its own summary, which the pooled point keeps of it."""
     own = Round(repeat, item.point.runtime_s or 0.0, began_s=began_s)
     return replace(item, point=replace(item.point, rounds=(own,)))
 

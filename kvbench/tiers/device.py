@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from kvbench.tiers.mounts import DeviceCounters, Mount, backing_of, device_counters, device_model, device_name
@@ -13,7 +15,10 @@ _NOTHING = DeviceCounters(0, 0)
 
 def device_facts(mount: Mount | None, sys: Path = _SYS) -> dict[str, str | int | None]:
     """Name, model, NUMA node and queue settings of the device that holds the mount, for the result file."""
-    names = ("device", "device_model", "numa_node", "scheduler", "queue_depth", "read_ahead_bytes", "rotational")
+    names = (
+        *("device", "device_model", "numa_node", "scheduler", "queue_depth", "read_ahead_bytes", "rotational"),
+        *("max_segments", "max_sectors_kb"),
+    )
     numbers = counted_device(mount)
     block = sys / "dev" / "block"
     if numbers is None or not (block / numbers).exists():
@@ -31,7 +36,14 @@ def device_facts(mount: Mount | None, sys: Path = _SYS) -> dict[str, str | int |
         "queue_depth": _number(disk / "queue" / "nr_requests"),
         "read_ahead_bytes": read_ahead * _KIB if isinstance(read_ahead, int) else read_ahead,
         "rotational": _rotational(disk),
+        **queue_limits(numbers, sys),
     }
+
+
+def queue_limits(numbers: str, sys: Path = _SYS) -> dict[str, str | int]:
+    """Where the kernel splits a request to the device: pieces of memory, and KiB."""
+    queue = _disk(sys / "dev" / "block" / numbers) / "queue"
+    return {name: _number(queue / name) for name in ("max_segments", "max_sectors_kb")}
 
 
 def counted_device(mount: Mount | None) -> str | None:
@@ -50,10 +62,29 @@ def sector_bytes(mount: Mount | None, sys: Path = _SYS) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
-def counters_of(mount: Mount | None) -> DeviceCounters | None:
-    """What the device that holds the mount has read and written so far, or None where nothing counts it."""
+def counters_of(mount: Mount | None, sys: Path = _SYS) -> DeviceCounters | None:
+    """What the device that holds the mount has read and written so far, or None where nothing counts it.
+
+    A device made of others (LVM, MD, dm-crypt) hands on what the disks below split again: their requests count.
+    """
     numbers = counted_device(mount)
-    return device_counters(numbers) if numbers else None
+    found = device_counters(numbers) if numbers else None
+    if numbers is None or found is None:
+        return found
+    below = [device_counters(own) for own in _disks_below(sys / "dev" / "block" / numbers)]
+    disks = [counters for counters in below if counters is not None]
+    if not disks:
+        return found
+    reads, writes = (sum(getattr(disk, name) for disk in disks) for name in ("read_requests", "write_requests"))
+    return replace(found, read_requests=reads, write_requests=writes)
+
+
+def _disks_below(device: Path) -> Iterator[str]:
+    """``major:minor`` of the disks or partitions that a stacked device is made of; nothing for a disk itself."""
+    for slave in sorted((device.resolve() / "slaves").glob("*")):
+        deeper = list(_disks_below(slave))
+        own = _text(slave / "dev")
+        yield from deeper or ([own] if own else [])
 
 
 def counted_since(
@@ -66,7 +97,12 @@ def counted_since(
     """
     if before is None or after is None:
         return None
-    moved = DeviceCounters(after.read_bytes - before.read_bytes, after.written_bytes - before.written_bytes)
+    moved = DeviceCounters(
+        after.read_bytes - before.read_bytes,
+        after.written_bytes - before.written_bytes,
+        after.read_requests - before.read_requests,
+        after.write_requests - before.write_requests,
+    )
     stand_still = moved == _NOTHING and (after == _NOTHING or _accounting_is_off(mount, sys))
     return None if stand_still else moved
 

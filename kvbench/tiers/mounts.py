@@ -45,10 +45,12 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounters:
-    """Bytes that a block device has read and written since boot."""
+    """Bytes that a block device has read and written since boot, and the requests that did it."""
 
     read_bytes: int
     written_bytes: int
+    read_requests: int = 0
+    write_requests: int = 0
 
 
 def mount_of(path: Path, mountinfo: str | None = None) -> Mount | None:
@@ -105,7 +107,7 @@ def device_model(device_numbers: str, sys_block: Path = Path("/sys/dev/block")) 
 
 
 def device_counters(device_numbers: str, diskstats: str | None = None) -> DeviceCounters | None:
-    """Bytes read and written by the device so far (/proc/diskstats counts 512-byte sectors), or None."""
+    """Bytes and requests of the device so far (/proc/diskstats: completed requests, 512-byte sectors), or None."""
     if diskstats is None:
         source = Path("/proc/diskstats")
         if not source.exists():
@@ -120,8 +122,8 @@ def device_counters(device_numbers: str, diskstats: str | None = None) -> Device
     namespace = re.match(r"nvme(\d+)n(\d+)", own[2])
     path_name = re.compile(rf"nvme{namespace[1]}c\d+n{namespace[2]}") if namespace else None
     paths = [fields for fields in rows if path_name and path_name.fullmatch(fields[2])]
-    read, written = (max(int(own[at]), sum(int(fields[at]) for fields in paths)) * 512 for at in (5, 9))
-    return DeviceCounters(read_bytes=read, written_bytes=written)
+    reads, read, writes, written = (max(int(own[at]), sum(int(fields[at]) for fields in paths)) for at in (3, 5, 7, 9))
+    return DeviceCounters(read * 512, written * 512, reads, writes)
 
 
 def _parse(line: str) -> Mount | None:

@@ -10,6 +10,8 @@ import pytest
 from tests.fuzz.borders import BORDERS, Border, remove_made, remove_prepared
 from tests.fuzz.trial import tried
 
+pytestmark = pytest.mark.slow
+
 _INPUTS = 160
 
 

@@ -13,6 +13,7 @@ from kvbench.drivers.fio import data, outcome
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio_http.driver import HttpDriver
+from kvbench.drivers.region import huge_bytes, require_given
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
 from kvbench.formats.fio.options import access_of
@@ -22,7 +23,8 @@ from kvbench.host import environment
 from kvbench.record.point import Point
 from kvbench.record.results import Conditions, Observation
 from kvbench.tiers.bucket import BucketTier
-from kvbench.tiers.guard import TOKEN_VARIABLE
+from kvbench.tiers.guard import TOKEN_VARIABLE, processes_with
+from kvbench.units import format_bytes
 
 # fio may end late by one stalled operation; beyond this the tier hangs.
 _POINT_GRACE_S = 120.0
@@ -70,6 +72,7 @@ class FioDriver:
         # Bytes never written, by the token of the work space whose data was laid out.
         self._unwritten: dict[str, int | None] = {}
         self._host = environment.HostWatch()
+        self._huge: _HugePages | None = None
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
         """Let fio parse the job file of all points, and look for the libaio slots that they need."""
@@ -77,6 +80,7 @@ class FioDriver:
             self._objects.check(points, site, folder, name, comments)
             return
         _require_aio_slots(points)
+        require_given(site.settings.buffers)
         job_file = folder / f"{name}.fio"
         job_file.write_text(comments + fio_job.render_points(points, data.place_of(site), site.settings))
         fio_run.check_job(self._fio, job_file)
@@ -114,6 +118,7 @@ class FioDriver:
         dropped = None if point.mix == "write" else data.drop(site)
         before = _Start(surroundings.before_round(site.tier), dropped, self._unwritten.get(site.space.token))
         self._host = environment.HostWatch()
+        self._huge = _HugePages(site.space.token) if settings.buffers == "huge" else None
         try:
             fio_run.check_job(self._fio, job_file)
             finished = self._run(job_file, site, runtime_s + _POINT_GRACE_S, writes=point.mix != "read")
@@ -128,15 +133,17 @@ class FioDriver:
 
     def _rate(self, text: str) -> None:
         self._host.sample()
+        if self._huge is not None:
+            self._huge.look()
         self._on_rate(text)
 
     def _run(self, job_file: Path, site: Site, timeout_s: float, *, writes: bool) -> fio_run.Finished:
-        token = {TOKEN_VARIABLE: site.space.token}
+        variables = {TOKEN_VARIABLE: site.space.token, **fio_job.run_environment(site.settings)}
         return fio_run.run_job(
             self._fio,
             job_file,
             timeout_s=timeout_s,
-            environment=token,
+            environment=variables,
             on_rate=self._rate,
             read_only=data.is_read_only(site, writes=writes),
             inherited=site.space.inherited,
@@ -157,6 +164,8 @@ class FioDriver:
         if job is None:
             reason = "interrupted before fio had a result" if interrupted else failure or "no result"
             return Observation(unmeasured(point, "interrupted" if interrupted else "failed", reason), {})
+        if self._huge is not None and not interrupted:
+            failure = failure or self._huge.failure(point.numjobs * point.io_bytes)
         outcome.keep_series(folder, self._host.by_second())
         measured = replace(
             unmeasured(point, "ok", None),
@@ -170,6 +179,27 @@ class FioDriver:
             conditions=_conditions(point, site, runtime_s, before, job),
         )
         return Observation(judge(measured), histograms_of(job))
+
+
+class _HugePages:
+    """Whether fio's memory lies on huge pages, looked at while it runs: a tunable that nobody obeys is no error."""
+
+    def __init__(self, token: str) -> None:
+        self._token, self._most = token, 0
+
+    def look(self) -> None:
+        """Look at the processes of this run, fio and what it started."""
+        if not self._most:
+            self._most = sum(map(huge_bytes, processes_with(self._token)))
+
+    def failure(self, wanted: int) -> str | None:
+        """Why the round does not show huge pages, or None; the ends of buffers may lie on small ones."""
+        if self._most >= wanted / 2:
+            return None
+        return (
+            f"fio got {format_bytes(self._most)} of {format_bytes(wanted)} on huge pages (it needs glibc 2.35 or later "
+            "and transparent_hugepage other than never); leave out --buffers huge, or use --driver replay"
+        )
 
 
 def distinct_bytes(settings: JobSettings, point: Point) -> int:
@@ -205,4 +235,6 @@ def _conditions(point: Point, site: Site, runtime_s: int, before: _Start, job: F
         access=access_of(job.options),
         unwritten_bytes=before.unwritten_bytes,
         cache_drop=before.cache_drop,
+        buffers=site.settings.buffers,
+        buffer_memory=fio_job.MEMORY_IN_WORDS[site.settings.buffers],
     )

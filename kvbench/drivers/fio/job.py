@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvbench.drivers.fio.series import log_options
-from kvbench.drivers.settings import JobSettings
+from kvbench.drivers.settings import Buffers, JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.record.point import Point
 from kvbench.units import is_one_line
@@ -24,6 +24,22 @@ _WRITTEN: dict[str, object] = {"refill_buffers": 1, "end_fsync": 1}
 
 # The study's own data set: 225 MiB for each job (natoscott/benchmarks storage-offload-eval, fio 3.40 job options).
 PUBLISHED_FILE_BYTES = 225 << 20
+
+# The memory of each job. mmapshared is what the engine's region is, shared memory of 4 KiB pages, where malloc would be
+# huge pages wherever transparent_hugepage is "always". A file in /dev/shm for all jobs is none of fio's choices: each
+# job frees its name again, and fio 3.33 crashes. In requests for each read the choices could not be told apart
+# (docs/buffers.md).
+_MEMORY: dict[Buffers, dict[str, object]] = {
+    "engine": {"mem": "mmapshared"},
+    "own": {},
+    # With huge pages of malloc's, see ``run_environment``.
+    "huge": {"mem": "malloc", "iomem_align": 2 << 20},
+}
+MEMORY_IN_WORDS: dict[Buffers, str] = {
+    "engine": "anonymous shared memory of each job (fio's mem=mmapshared)",
+    "own": "fio's own choice (malloc)",
+    "huge": "malloc on huge pages (glibc.malloc.hugetlb=1)",
+}
 
 # fio 3.33 drops a job whose ``filename`` is longer than 4096 characters; 256 names of ours are 3,000.
 MAX_SHARED_FILES = 256
@@ -41,7 +57,8 @@ def render_points(points: Sequence[Point], place: Path | str, settings: JobSetti
     """
     sections = [section(point.id, _point_options(point, settings)) for point in points]
     options = _global_options(place, settings) | ({"allow_file_create": 0} if laid_out else {})
-    return "\n".join([section("global", options), *sections])
+    needed = [f"; run it with {name}={value}\n" for name, value in run_environment(settings).items()]
+    return "".join(needed) + "\n".join([section("global", options), *sections])
 
 
 def render_layout(place: Path | str, settings: JobSettings) -> str:
@@ -61,6 +78,11 @@ def render_layout(place: Path | str, settings: JobSettings) -> str:
         **_WRITTEN,
     }
     return section(LAYOUT_JOB, options)
+
+
+def run_environment(settings: JobSettings) -> dict[str, str]:
+    """Variables that fio needs beside its job file: glibc 2.35 and later asks for huge pages when told to."""
+    return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if settings.buffers == "huge" else {}
 
 
 def layout_jobs(settings: JobSettings) -> list[str]:
@@ -173,6 +195,7 @@ def _global_options(place: Path | str, settings: JobSettings) -> dict[str, objec
     return options | {
         # Threads die with fio; forked jobs outlive a SIGKILL of their parent (fio 3.33).
         "thread": 1,
+        **_MEMORY[settings.buffers],
         # With fio's fixed seed every point would read the same offsets in the same order: a gift to a server cache.
         "randrepeat": 0,
         "scramble_buffers": 1,

@@ -59,6 +59,8 @@ class HttpDriver:
         """TierError or ToolError when this fio cannot ask for our objects; writes its job file of all points."""
         tier, space = bucket_of(site)
         require_no_order(site)
+        if site.settings.buffers == "huge":
+            raise TierError("fio's http engine has buffers of its own; leave out --buffers huge, or --driver fio.")
         options = fio_run.engine_options(self._fio, "http")
         if "http_host" not in options:
             raise ToolError("this fio has no http engine; leave out --driver fio.")

@@ -40,16 +40,15 @@ _ODD = 0x9E3779B97F4A7C15
 class Buffer:
     """Page-aligned memory for one block, as O_DIRECT wants; every page is touched."""
 
-    def __init__(self, size: int) -> None:
-        """Random content, so that a store of it is incompressible."""
+    def __init__(self, size: int, place: memoryview | None = None) -> None:
+        """Random content, so that a store of it is incompressible; in ``place``, or in memory of its own."""
         import numpy as np
 
         self.size = size
-        self._memory = mmap.mmap(-1, size)
-        self.view = memoryview(self._memory)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.view = memoryview(mmap.mmap(-1, size)) if place is None else place
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.view))
         self.view[:] = np.random.default_rng().bytes(size)
-        self._pages = np.frombuffer(self._memory, dtype=np.uint64, count=size // 8)[:: mmap.PAGESIZE // 8]
+        self._pages = np.frombuffer(self.view, dtype=np.uint64, count=size // 8)[:: mmap.PAGESIZE // 8]
         self._step = np.uint64(_ODD)
 
     def renew(self) -> None:

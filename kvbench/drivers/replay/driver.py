@@ -11,9 +11,11 @@ from pathlib import Path
 
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers.region import memory_for, require_given
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer, CallTimes
 from kvbench.drivers.replay.flow import Flow, Round, Worker, fill, flow_of, prepare, release_of
+from kvbench.drivers.settings import Buffers
 from kvbench.errors import Interrupted, MeasurementError
 from kvbench.host import environment
 from kvbench.record.histogram import Histogram, bin_of
@@ -36,7 +38,7 @@ class ReplayProgram:
 
     @property
     def version(self) -> None:
-        """It has none of its own."""
+        """No version: this driver is part of kvbench."""
 
     def driver(self, on_rate: OnRate) -> ReplayDriver:
         """A driver without any data yet."""
@@ -54,7 +56,11 @@ class ReplayDriver:
         self._unwritten: dict[tuple[str, int], int | None] = {}
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
-        """Write NAME.txt: what will be done, in words. The plan has seen to it that there are enough blocks."""
+        """Write NAME.txt: what will be done, in words. The plan has seen to it that there are enough blocks.
+
+        TierError when huge pages are wanted and there are none.
+        """
+        require_given(site.settings.buffers)
         release = release_of(site.settings.engine_version)
         lines = [
             f"; replay of the file system tier of vLLM {release.version}: {flow_of(release).described}",
@@ -68,7 +74,7 @@ class ReplayDriver:
         site.space.require_same()
         for size in site.settings.block_sizes:
             blocks = _blocks(site, size)
-            workers = _workers(flow, min(_LAYOUT_THREADS, blocks.capacity), blocks)
+            workers, _ = _workers(flow, min(_LAYOUT_THREADS, blocks.capacity), blocks, "own")
             began = time.monotonic()
 
             def tick(blocks: Blocks = blocks, began: float = began) -> None:
@@ -88,13 +94,13 @@ class ReplayDriver:
         if blocks is None:
             return Observation(unmeasured(point, "failed", "the block files were not laid out"), {})
         flow = self._flow(site)
-        workers = _workers(flow, point.numjobs, blocks)
-        round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread)
         unwritten = self._unwritten[site.space.token, point.io_bytes]
         try:
+            workers, memory = _workers(flow, point.numjobs, blocks, site.settings.buffers)
+            round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread)
             prepare(blocks, point.mix, workers, self._pause)
             _require_ours(site, blocks)
-            measured = _Measured(point, site, folder, runtime_s, round_, unwritten)
+            measured = _Measured(point, site, folder, runtime_s, round_, unwritten, memory)
         except MeasurementError as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
         except Interrupted as error:
@@ -119,10 +125,10 @@ class _Measured:
     """One round from its start: the counters of then, the ticks, and the observation at the end."""
 
     def __init__(
-        self, point: Point, site: Site, folder: Path, runtime_s: int, round_: Round, unwritten: int | None
+        self, point: Point, site: Site, folder: Path, runtime_s: int, round_: Round, unwritten: int | None, memory: str
     ) -> None:
         self.point, self.site, self.folder, self.runtime_s, self.round = point, site, folder, runtime_s, round_
-        self.unwritten = unwritten
+        self.unwritten, self.memory = unwritten, memory
         self.dataset_bytes = (round_.blocks.kept(point.mix) or round_.blocks.capacity) * point.io_bytes
         # Asking about every file would take longer than the round: a sample answers for all.
         self.cache_drop = None if point.mix == "write" else drop_cached(round_.blocks.sample())
@@ -179,6 +185,8 @@ class _Measured:
             access="random",
             unwritten_bytes=self.unwritten,
             cache_drop=self.cache_drop,
+            buffers=self.site.settings.buffers,
+            buffer_memory=self.memory,
         )
 
 
@@ -197,8 +205,12 @@ def _require_ours(site: Site, blocks: Blocks) -> None:
         site.space.held.require_ours(blocks.sample(), blocks.io_bytes)
 
 
-def _workers(flow: Flow, threads: int, blocks: Blocks) -> list[Worker]:
-    return [Worker(flow.calls().below(blocks.directory), Buffer(blocks.io_bytes)) for _ in range(threads)]
+def _workers(flow: Flow, threads: int, blocks: Blocks, buffers: Buffers) -> tuple[list[Worker], str]:
+    """Threads with a place each for a block, and what that memory is."""
+    size, memory = blocks.io_bytes, memory_for(buffers, threads, blocks.io_bytes)
+    calls = [flow.calls().below(blocks.directory) for _ in memory.places]
+    workers = [Worker(one, Buffer(size, place)) for one, place in zip(calls, memory.places, strict=True)]
+    return workers, memory.described
 
 
 def _histograms(times: Sequence[CallTimes]) -> dict[str, Histogram]:

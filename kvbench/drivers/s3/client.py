@@ -69,10 +69,19 @@ class Client:
         except Exception as error:
             raise RequestFailed(code_in(str(error))) from None
 
-    def get(self, key: str) -> int:
-        """Read an object to its last byte and return how many came; RequestFailed."""
+    def get(self, key: str, into: memoryview | None = None) -> int:
+        """Read an object to its last byte and return how many came; RequestFailed.
+
+        What comes is copied to its place ``into``, as far as that has room, as a client of the engine's does.
+        """
         try:
-            return sum(map(len, self._obstore.get(self._store, key).stream(min_chunk_size=_CHUNK_BYTES)))
+            came = 0
+            for part in self._obstore.get(self._store, key).stream(min_chunk_size=_CHUNK_BYTES):
+                if into is not None:
+                    room = into[came : came + len(part)]
+                    room[:] = memoryview(part)[: len(room)]
+                came += len(part)
+            return came
         except Exception as error:
             raise RequestFailed(code_in(str(error))) from None
 

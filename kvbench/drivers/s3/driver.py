@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kvbench.checks import judge
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers.region import memory_for, require_given
 from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
 from kvbench.drivers.s3.layout import EVIDENCE_NAME, lay_out, require_objects
 from kvbench.drivers.s3.load import Ended, Load
@@ -59,6 +60,7 @@ class _Round:
     objects: Objects
     recorders: Sequence[Recorder]
     before: surroundings.Before
+    memory: str
     host: environment.HostWatch = field(default_factory=environment.HostWatch)
 
 
@@ -76,6 +78,7 @@ class S3Driver:
         """TierError when the tier is no bucket or has no credentials; writes down which objects there will be."""
         tier, _ = bucket_of(site)
         require_no_order(site)
+        require_given(site.settings.buffers)
         Client(tier)
         self._reads[tier.name] = any(point.mix != "write" for point in points)
         lines = []
@@ -103,6 +106,7 @@ class S3Driver:
         try:
             if point.mix != "write":
                 require_objects(space, objects)
+            memory = memory_for(site.settings.buffers, point.numjobs, point.io_bytes)
         except (MeasurementError, TierError) as error:
             return Observation(unmeasured(point, "failed", str(error)), {})
         except Interrupted as error:
@@ -111,8 +115,10 @@ class S3Driver:
         space.keys.update(objects.slots)
         laid.rounds += 1
         recorders = [Recorder() for _ in range(point.numjobs)]
-        load = Load(laid.client, objects, recorders, site.settings.read_percent(point.mix), seed=laid.rounds)
-        this = _Round(point, site, runtime_s, folder, objects, recorders, surroundings.before_round(site.tier))
+        share = site.settings.read_percent(point.mix)
+        load = Load(laid.client, objects, recorders, share, laid.rounds, memory.places)
+        before = surroundings.before_round(site.tier)
+        this = _Round(point, site, runtime_s, folder, objects, recorders, before, memory.described)
         try:
             ended = load.run(runtime_s, lambda seconds: self._tick(this, seconds))
         except Interrupted as error:
@@ -147,6 +153,8 @@ class S3Driver:
                 failed_ios=sum(len(recorder.failures) for recorder in this.recorders),
                 access="random",
                 objects_written=True if reads else None,
+                buffers=this.site.settings.buffers,
+                buffer_memory=this.memory,
             ),
         )
         return Observation(judge(measured), histograms_of(this.recorders))

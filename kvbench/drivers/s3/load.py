@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kvbench.drivers.replay.calls import Buffer
 from kvbench.drivers.s3.client import Client, RequestFailed
 from kvbench.drivers.s3.objects import Objects, Shuffled
 from kvbench.record.recorder import Recorder
@@ -21,7 +22,6 @@ _FIRST_PAUSE_S = 0.025
 _LONGEST_PAUSE_S = 0.25
 # How long requests in flight are waited for after an interruption.
 _SETTLE_S = 5.0
-_SPARE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,17 @@ class Ended:
 
 @dataclass(slots=True)
 class Load:
-    """A round of requests; ``run`` does it once, ``stop`` ends it early."""
+    """A round of requests; ``run`` does it once, ``stop`` ends it early.
+
+    Each job has one of ``places`` for its block, or memory of its own.
+    """
 
     client: Client
     objects: Objects
     recorders: Sequence[Recorder]
     read_percent: int
     seed: int
+    places: Sequence[memoryview | None] = ()
     _failure: str | None = None
     _crash: Exception | None = None
     _began: float = 0.0
@@ -96,10 +100,10 @@ class Load:
             started.abort()
 
     def _job(self, number: int, order: Shuffled, started: threading.Barrier) -> None:
-        content = _Content(self.objects.io_bytes) if self.read_percent < 100 else None
+        buffer = Buffer(self.objects.io_bytes, self.places[number] if self.places else None)
         chance = random.Random(f"{self.seed} {number}")
         slots = self.objects.slots_of(number, len(self.recorders))
-        self._open_connection()
+        self._open_connection(buffer)
         try:
             started.wait()
         except threading.BrokenBarrierError:
@@ -107,12 +111,13 @@ class Load:
         began, written, in_a_row = time.perf_counter_ns(), 0, 0
         recorder = self.recorders[number]
         while not self._stopped.is_set():
-            reads = content is None or chance.random() * 100 < self.read_percent
-            block = None if reads or content is None else content.fresh()
-            key = order.next() if block is None else slots[written % len(slots)]
+            reads = chance.random() * 100 < self.read_percent
+            if not reads:
+                buffer.renew()
+            key = order.next() if reads else slots[written % len(slots)]
             before = time.perf_counter_ns()
             try:
-                self._request(key, block)
+                self._request(key, buffer, reads=reads)
             except RequestFailed as error:
                 in_a_row += 1
                 recorder.failures.append(str(error))
@@ -126,16 +131,16 @@ class Load:
         if in_a_row >= _MOST_AT_THE_END:
             self._give_up(recorder.failures[-1])
 
-    def _request(self, key: str, block: memoryview | None) -> None:
-        if block is not None:
-            self.client.put(key, block)
-        elif self.client.get(key) != self.objects.io_bytes:
+    def _request(self, key: str, buffer: Buffer, *, reads: bool) -> None:
+        if not reads:
+            self.client.put(key, buffer.view)
+        elif self.client.get(key, buffer.view) != self.objects.io_bytes:
             raise RequestFailed("Broken")
 
-    def _open_connection(self) -> None:
+    def _open_connection(self, buffer: Buffer) -> None:
         """One request before the clock starts: an engine keeps its connections, their handshake is no restore."""
         try:
-            self.client.get(self.objects.reads[0])
+            self.client.get(self.objects.reads[0], buffer.view)
         except RequestFailed:
             # Of a run that only writes nothing is laid out; whatever else it is, the measured requests meet it again.
             return
@@ -143,25 +148,6 @@ class Load:
     def _give_up(self, reason: str) -> None:
         self._failure = self._failure or reason
         self._stopped.set()
-
-
-class _Content:
-    """Incompressible content of one block, another one for every write."""
-
-    def __init__(self, size: int) -> None:
-        import numpy as np
-
-        self._size, self._chance, self._count = size, random.Random(), 0
-        self._own = self._chance.randbytes(8)
-        self._pool = bytearray(np.random.default_rng().bytes(size + _SPARE_BYTES))
-
-    def fresh(self) -> memoryview:
-        """A window at another place with a new number in front; valid until the next call."""
-        at = self._chance.randrange(_SPARE_BYTES)
-        self._count += 1
-        head = (self._own + self._count.to_bytes(8))[: self._size]
-        self._pool[at : at + len(head)] = head
-        return memoryview(self._pool)[at : at + self._size]
 
 
 def new_content(size: int) -> memoryview:

@@ -11,9 +11,7 @@ from kvbench.formats.serving.record import ServingRun
 
 
 class Format(Protocol):
-    """What a format's module has: its tool's name, whether documents are of it, and the runs that they hold."""
-
-    NAME: str
+    """What a format's module has: whether documents are of it, and the runs that they hold."""
 
     def accepts(self, documents: tuple[Any, ...], /) -> bool:
         """Whether the documents of a file are of this format; never raises."""
@@ -22,12 +20,20 @@ class Format(Protocol):
         """The runs, in the file's order; InputFileError for what is not as the tool writes it."""
 
 
-FORMATS: tuple[Format, ...] = (aiperf, genai_perf, guidellm, inference_perf, llmd, sglang, vllm)
+FORMATS: dict[str, Format] = {
+    aiperf.NAME: aiperf,
+    genai_perf.NAME: genai_perf,
+    guidellm.NAME: guidellm,
+    inference_perf.NAME: inference_perf,
+    llmd.NAME: llmd,
+    sglang.NAME: sglang,
+    vllm.NAME: vllm,
+}
 
 
 def known() -> str:
     """The names of the formats, for a sentence."""
-    names = [one.NAME for one in FORMATS]
+    names = list(FORMATS)
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -42,4 +48,4 @@ def read_file(path: Path) -> tuple[ServingRun, ...]:
 
 def format_of(found: tuple[Any, ...]) -> Format | None:
     """The one format that accepts a file's documents, None when none does."""
-    return next((one for one in FORMATS if one.accepts(found)), None)
+    return next((one for one in FORMATS.values() if one.accepts(found)), None)

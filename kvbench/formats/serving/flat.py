@@ -33,7 +33,6 @@ class FlatResult(Foreign):
     gsp_system_prompt_len: Setting = None
     request_throughput: Number = None
     mean_ttft_ms: Number = None
-    p95_ttft_ms: Number = None
     mean_tpot_ms: Number = None
     latencies: list[Number] | None = None
     input_lens: list[Number] | None = None
@@ -85,13 +84,12 @@ def summary_of(
     requests: tuple[ServedRequest, ...],
     *,
     e2e_mean_ms: float | None,
-    e2e_p95_ms: float | None,
     hit_rate: float | None = None,
 ) -> ServingSummary:
     """The run's own averages in seconds; the mean length is over the requests that completed, as the total is.
 
-    NOTE: vLLM prints no p95 and no end-to-end latency by default; 0.33 leaves ``latencies`` (seconds) in the file, from
-    which both follow.
+    NOTE: vLLM prints no end-to-end latency by default; 0.33 leaves ``latencies`` (seconds) in the file, from which it
+    follows.
     """
     completed = count(result.completed)
     lengths = [request.prompt_tokens for request in requests if request.ok and request.prompt_tokens]
@@ -107,9 +105,7 @@ def summary_of(
         prompt_tokens_min=min(lengths, default=None),
         prompt_tokens_max=max(lengths, default=None),
         ttft_mean_s=seconds(result.mean_ttft_ms, _MS) or _mean(ttfts),
-        ttft_p95_s=seconds(result.p95_ttft_ms, _MS) or _p95(ttfts),
         e2e_mean_s=seconds(e2e_mean_ms, _MS) or _mean(latencies),
-        e2e_p95_s=seconds(e2e_p95_ms, _MS) or _p95(latencies),
         hit_rate=hit_rate,
         per_token_s=seconds(result.mean_tpot_ms, _MS),
         output_tokens_mean=result.total_output_tokens / completed if result.total_output_tokens and completed else None,
@@ -138,7 +134,3 @@ def _item(items: list[Number] | None, at: int) -> float | None:
 
 def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-def _p95(values: list[float]) -> float | None:
-    return float(np.percentile(values, 95)) if values else None

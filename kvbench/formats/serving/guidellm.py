@@ -23,16 +23,11 @@ _MS = 1e-3
 _CLOCK_S = 1e-3
 
 
-class _Percentiles(Foreign):
-    p95: Number = None
-
-
 class _Distribution(Foreign):
     mean: Number = None
     min: Number = None
     max: Number = None
     count: Number = None
-    percentiles: _Percentiles | None = None
 
 
 class _Metric(Foreign):
@@ -211,9 +206,7 @@ def _summary(benchmark: _Benchmark) -> ServingSummary:
         prompt_tokens_min=lengths.min,
         prompt_tokens_max=lengths.max,
         ttft_mean_s=seconds(ttft.mean, _MS),
-        ttft_p95_s=seconds(_p95(ttft), _MS),
         e2e_mean_s=seconds(e2e.mean),
-        e2e_p95_s=seconds(_p95(e2e)),
         per_token_s=seconds(_successful(metrics.inter_token_latency_ms).mean, _MS),
         output_tokens_mean=_successful(metrics.output_token_count).mean,
         in_flight=_successful(metrics.request_concurrency).mean,
@@ -222,10 +215,6 @@ def _summary(benchmark: _Benchmark) -> ServingSummary:
 
 def _successful(metric: _Metric | None) -> _Distribution:
     return metric.successful if metric is not None and metric.successful is not None else _Distribution()
-
-
-def _p95(distribution: _Distribution) -> float | None:
-    return distribution.percentiles.p95 if distribution.percentiles else None
 
 
 def _measured(requests: tuple[ServedRequest, ...], benchmark: _Benchmark) -> tuple[ServedRequest, ...]:

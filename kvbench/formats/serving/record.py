@@ -39,9 +39,7 @@ class ServingSummary:
     prompt_tokens_min: float | None = None
     prompt_tokens_max: float | None = None
     ttft_mean_s: float | None = None
-    ttft_p95_s: float | None = None
     e2e_mean_s: float | None = None
-    e2e_p95_s: float | None = None
     hit_rate: float | None = None
     external_hit_rate: float | None = None
     per_token_s: float | None = None

@@ -1,4 +1,4 @@
-"""Metrics by tag with their unit, as GenAI-Perf began them and AIPerf goes on: ``{tag: {unit, avg, p95, ...}}``."""
+"""Metrics by tag with their unit, as GenAI-Perf began them and AIPerf goes on: ``{tag: {unit, avg, ...}}``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ class Metric(Foreign):
     avg: Number = None
     min: Number = None
     max: Number = None
-    p95: Number = None
 
 
 class Tags(Foreign):
@@ -70,9 +69,7 @@ def summary_of(tags: Tags) -> ServingSummary:
         prompt_tokens_min=lengths.min,
         prompt_tokens_max=lengths.max,
         ttft_mean_s=in_seconds(ttft.avg, ttft.unit),
-        ttft_p95_s=in_seconds(ttft.p95, ttft.unit),
         e2e_mean_s=in_seconds(e2e.avg, e2e.unit),
-        e2e_p95_s=in_seconds(e2e.p95, e2e.unit),
         hit_rate=share(cached.avg, 0.01),
         per_token_s=in_seconds(between.avg, between.unit),
         output_tokens_mean=(tags.output_sequence_length or Metric()).avg,

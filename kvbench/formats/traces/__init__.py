@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
 from kvbench.errors import InputFileError, UsageError
 from kvbench.formats.traces import bailian, mooncake, openai, prompt_log, text, weka
+from kvbench.formats.traces.format import Format, Reader
 from kvbench.formats.traces.head import Head, Options
-from kvbench.formats.traces.record import Builder, Request
+from kvbench.formats.traces.record import Builder
 from kvbench.formats.traces.schema import reason_of
-from kvbench.traces.trace import Reuse, Trace
+from kvbench.traces.trace import Trace
 
 # Broken lines are left out and said; from that share of all lines on, and that many of them, the file is refused.
 MOST_BROKEN_SHARE = 0.05
@@ -26,28 +27,13 @@ _SUFFIXES = (".json", ".jsonl", ".ndjson")
 _PACKED = (".gz", ".zst")
 
 
-class Reader(Protocol):
-    """Turns the lines of a file, in order, into requests."""
-
-    def read(self, line: bytes, /) -> Iterable[Request]:
-        """The requests of a line or document; ValueError with the reason where it is broken."""
-
-
-class Format(Protocol):
-    """What a format's module has; ``BLOCK_TOKENS`` is None where the file itself says it."""
-
-    NAME: str
-    TITLE: str
-    BLOCK_TOKENS: int | None
-
-    def accepts(self, head: Head, /) -> bool:
-        """Whether a file that begins so is of this format; never raises."""
-
-    def Reader(self, options: Options, /) -> Reader:
-        """A reader for one trace."""
-
-
-FORMATS: tuple[Format, ...] = (bailian, mooncake, weka, openai, prompt_log)
+FORMATS: dict[str, Format] = {
+    "bailian": bailian.FORMAT,
+    "mooncake": mooncake.FORMAT,
+    "weka": weka.FORMAT,
+    "openai": openai.FORMAT,
+    "prompt-log": prompt_log.FORMAT,
+}
 
 
 @dataclass
@@ -86,7 +72,7 @@ class Loaded:
 
 def known() -> str:
     """The formats, for a sentence."""
-    return "; ".join(one.TITLE for one in FORMATS)
+    return "; ".join(one.title for one in FORMATS.values())
 
 
 def load(path: Path, options: Options, name: str | None = None) -> Loaded:
@@ -97,24 +83,23 @@ def load(path: Path, options: Options, name: str | None = None) -> Loaded:
     files = _files(path)
     with text.opened(files[0]) as stream:
         head = Head(text.head_of(stream))
-    chosen = _chosen(head, name, files[0])
-    if len(files) > 1 and chosen is not weka:
-        raise UsageError(
-            f"{path} is a folder of {chosen.NAME} traces, which are traces of their own; name one of them."
-        )
-    if options.block_tokens and chosen.BLOCK_TOKENS is None:
-        raise UsageError(f"{chosen.NAME} traces say how many tokens a block has; leave out --block-tokens.")
-    builder = Builder(options.block_tokens, chosen.BLOCK_TOKENS, _reuse(chosen, head))
+    name = _known(name) if name is not None else _recognised(head, files[0])
+    chosen = FORMATS[name]
+    if len(files) > 1 and not chosen.session_files:
+        raise UsageError(f"{path} is a folder of {name} traces, which are traces of their own; name one of them.")
+    if options.block_tokens and chosen.block_tokens is None:
+        raise UsageError(f"{name} traces say how many tokens a block has; leave out --block-tokens.")
+    builder = Builder(options.block_tokens, chosen.block_tokens, chosen.reuse(head))
     broken = Broken()
     try:
-        reader = chosen.Reader(options)
+        reader = chosen.reader(options)
         for file in files:
             _take(file, chosen, reader, builder, broken, several=len(files) > 1)
         broken.check(at_end=True)
         if not len(builder):
             told = f" ({broken.first[0]})" if broken.first else ""
-            raise InputFileError(f"{path} holds no request of a {chosen.NAME} trace{told}; name another file.")
-        return Loaded(builder.trace(), chosen.NAME, broken)
+            raise InputFileError(f"{path} holds no request of a {name} trace{told}; name another file.")
+        return Loaded(builder.trace(), name, broken)
     except MemoryError:
         raise InputFileError(f"{path} does not fit this host's memory; cut it into shorter traces.") from None
 
@@ -135,20 +120,17 @@ def _suffix(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in _PACKED else path).suffix
 
 
-def _chosen(head: Head, name: str | None, path: Path) -> Format:
-    if name is not None:
-        named = next((one for one in FORMATS if name == one.NAME), None)
-        if named is None:
-            raise UsageError(f"--format {name!r}: choose from {', '.join(one.NAME for one in FORMATS)}.")
-        return named
-    found = next((one for one in FORMATS if one.accepts(head)), None)
+def _known(name: str) -> str:
+    if name not in FORMATS:
+        raise UsageError(f"--format {name!r}: choose from {', '.join(FORMATS)}.")
+    return name
+
+
+def _recognised(head: Head, path: Path) -> str:
+    found = next((name for name, one in FORMATS.items() if one.accepts(head)), None)
     if found is None:
         raise InputFileError(f"{path} is no trace that kvbench knows; it reads {known()}.")
     return found
-
-
-def _reuse(chosen: Format, head: Head) -> Reuse:
-    return prompt_log.reuse(head) if chosen is prompt_log else "hashes"
 
 
 def _take(file: Path, chosen: Format, reader: Reader, builder: Builder, broken: Broken, *, several: bool) -> None:
@@ -167,7 +149,7 @@ def _take(file: Path, chosen: Format, reader: Reader, builder: Builder, broken: 
 
 def _parts(stream: io.BufferedReader[Any], chosen: Format) -> Iterator[tuple[int, bytes | text.LineTooLong]]:
     """The lines, or the whole file where it is one document over many lines."""
-    if chosen is weka and not _first_line(text.head_of(stream)).endswith(b"}"):
+    if chosen.session_files and not _first_line(text.head_of(stream)).endswith(b"}"):
         yield 1, text.document(stream)
         return
     yield from text.lines(stream)
@@ -182,8 +164,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return reason_of(error)
     return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-
-
-def names() -> Sequence[str]:
-    """The formats' names."""
-    return [one.NAME for one in FORMATS]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kvbench.formats.traces.format import Format
 from kvbench.formats.traces.head import Head, Options
 from kvbench.formats.traces.record import Request
 from kvbench.formats.traces.schema import Ids, Record, Seconds, Tokens
-from kvbench.traces.trace import Reuse
 
-NAME = "bailian"
-TITLE = "Qwen-Bailian JSON lines (chat_id, parent_chat_id, timestamp in s, input_length, hash_ids)"
-BLOCK_TOKENS: int | None = 16
-REUSE: Reuse = "hashes"
 _NO_PARENT = -1
 
 
@@ -44,3 +40,11 @@ class Reader:
         root = found.chat_id if root == _NO_PARENT else root
         self._root[found.chat_id] = root
         yield Request(found.input_length, found.output_length, found.timestamp, root, found.hash_ids)
+
+
+FORMAT = Format(
+    title="Qwen-Bailian JSON lines (chat_id, parent_chat_id, timestamp in s, input_length, hash_ids)",
+    accepts=accepts,
+    reader=Reader,
+    block_tokens=16,
+)

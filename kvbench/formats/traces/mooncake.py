@@ -7,15 +7,10 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
+from kvbench.formats.traces.format import Format
 from kvbench.formats.traces.head import Head, Options
 from kvbench.formats.traces.record import Request
 from kvbench.formats.traces.schema import BlockTokens, Ids, Name, Record, Seconds, Tokens
-from kvbench.traces.trace import Reuse
-
-NAME = "mooncake"
-TITLE = "Mooncake JSON lines (timestamp in ms, input_length, output_length, hash_ids)"
-BLOCK_TOKENS: int | None = 512
-REUSE: Reuse = "hashes"
 
 
 class _Line(Record):
@@ -49,3 +44,11 @@ class Reader:
             found.hash_ids,
             found.tokens_per_block,
         )
+
+
+FORMAT = Format(
+    title="Mooncake JSON lines (timestamp in ms, input_length, output_length, hash_ids)",
+    accepts=accepts,
+    reader=Reader,
+    block_tokens=512,
+)

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AliasChoices, Field
 
 from kvbench.errors import UsageError
+from kvbench.formats.traces.format import Format
 from kvbench.formats.traces.head import Head, Options
 from kvbench.formats.traces.record import Request
 from kvbench.formats.traces.schema import Name, Record, Seconds, Tokens
-from kvbench.traces.trace import Reuse
 
 if TYPE_CHECKING:
     from kvbench.formats.traces.tokenizer import Tokenizer
 
-NAME = "openai"
-TITLE = "OpenAI-style JSON lines (messages, prompt or text_input; needs --tokenizer)"
-BLOCK_TOKENS: int | None = 16
-REUSE: Reuse = "hashes"
+_BLOCK_TOKENS = 16
 _TEXTS = frozenset({"messages", "prompt", "text_input", "body"})
 
 
@@ -57,7 +54,7 @@ class Reader:
         from kvbench.formats.traces.tokenizer import load
 
         self._tokenizer: Tokenizer = load(options.tokenizer)
-        self._block_tokens = options.block_tokens or BLOCK_TOKENS or 0
+        self._block_tokens = options.block_tokens or _BLOCK_TOKENS
         self._ids: dict[Hashable, int] = {}
 
     def read(self, line: bytes) -> Iterable[Request]:
@@ -82,3 +79,11 @@ class Reader:
             parent = self._ids.setdefault(content, len(self._ids))
             blocks.append(parent)
         return blocks
+
+
+FORMAT = Format(
+    title="OpenAI-style JSON lines (messages, prompt or text_input; needs --tokenizer)",
+    accepts=accepts,
+    reader=Reader,
+    block_tokens=_BLOCK_TOKENS,
+)

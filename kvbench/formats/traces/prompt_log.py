@@ -12,13 +12,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from kvbench.formats.traces.format import Format
 from kvbench.formats.traces.head import Head, Options
 from kvbench.formats.traces.record import Request
 from kvbench.traces.trace import Reuse
 
-NAME = "prompt-log"
-TITLE = "prompt logs, CSV or JSON lines (prompt_tokens, and timestamp in s or ISO 8601, output_tokens, session_id)"
-BLOCK_TOKENS: int | None = 16
+_BLOCK_TOKENS = 16
 _PROMPT = ("prompt_tokens", "input_tokens", "input_length", "contexttokens", "request tokens")
 _OUTPUT = ("output_tokens", "completion_tokens", "output_length", "generatedtokens", "response tokens")
 _SESSION = ("session_id", "conversation_id", "chat_id", "session id")
@@ -51,7 +50,7 @@ class Reader:
 
     def __init__(self, options: Options) -> None:
         """Blocks have as many tokens as the user says, or 16."""
-        self._block_tokens = options.block_tokens or BLOCK_TOKENS or 0
+        self._block_tokens = options.block_tokens or _BLOCK_TOKENS
         self._columns: list[str] | None = None
         self._sessions: dict[Hashable, int] = {}
 
@@ -131,3 +130,12 @@ def _seconds(value: Any) -> float:
     from datetime import UTC
 
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+FORMAT = Format(
+    title="prompt logs, CSV or JSON lines (prompt_tokens, and timestamp in s or ISO 8601, output_tokens, session_id)",
+    accepts=accepts,
+    reader=Reader,
+    block_tokens=_BLOCK_TOKENS,
+    reuse=reuse,
+)

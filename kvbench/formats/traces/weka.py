@@ -12,15 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from kvbench.formats.traces.format import Format
 from kvbench.formats.traces.head import Head, Options
 from kvbench.formats.traces.record import Request
 from kvbench.formats.traces.schema import BlockTokens, Record, Seconds, Tokens
-from kvbench.traces.trace import Reuse
 
-NAME = "weka"
-TITLE = "agent traces of kv-cache-tester and AIPerf (requests with t in s, in, out, hash_ids; or a folder of them)"
-BLOCK_TOKENS: int | None = None
-REUSE: Reuse = "hashes"
 _KEY = re.compile(rb'"(block_size|hash_id_scope|requests)"\s*:')
 
 
@@ -85,3 +81,12 @@ def _requests(
             yield Request(
                 entry.prompt, entry.out, start_s + entry.t, (scope, name), entry.hash_ids, session.block_size, scope
             )
+
+
+FORMAT = Format(
+    title="agent traces of kv-cache-tester and AIPerf (requests with t in s, in, out, hash_ids; or a folder of them)",
+    accepts=accepts,
+    reader=Reader,
+    block_tokens=None,
+    session_files=True,
+)

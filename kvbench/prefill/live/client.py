@@ -19,9 +19,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kvbench import __version__
-from kvbench.prefill.live.endpoint import Endpoint
+from kvbench.prefill.live.endpoint import Endpoint, redact
 from kvbench.prefill.live.protocol import BadEvent, Event, First, error_text, one_line, read_line
-from kvbench.prefill.live.secret import redact
 
 _CONNECT_S = 10.0
 _PIECE_BYTES = 1 << 16

@@ -9,10 +9,9 @@ from kvbench.errors import MeasurementError
 from kvbench.prefill.live import prompts, protocol, server
 from kvbench.prefill.live.client import Client
 from kvbench.prefill.live.endpoint import Api, Endpoint
-from kvbench.prefill.live.lengths import Gauge, Tokenizer, gauge
 from kvbench.prefill.live.log import Record
 from kvbench.prefill.live.plan import Plan, calibration_words
-from kvbench.prefill.live.prompts import Size
+from kvbench.prefill.live.prompts import Gauge, Size, Tokenizer, gauge
 from kvbench.prefill.live.protocol import Dialect
 from kvbench.prefill.live.server import Server
 

@@ -1,7 +1,11 @@
-"""Where requests go: the URL that the user gave, checked, and whether it may be somebody else's machine."""
+"""Where requests go: the URL that the user gave, checked, whether it may be somebody else's machine, and the API key.
+
+The key is taken from OPENAI_API_KEY only, sent to the endpoint's own host only, and written nowhere.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -12,7 +16,10 @@ from kvbench.host import nearby
 Api = Literal["completions", "chat"]
 
 API_PATHS: dict[Api, str] = {"completions": "/completions", "chat": "/chat/completions"}
+KEY_VARIABLE = "OPENAI_API_KEY"
 _PORTS = {"http": 80, "https": 443}
+_SHORTEST_PART = 8
+_SHORTEST_TAIL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,30 @@ def require_nearby(endpoint: Endpoint, *, yes: bool) -> None:
             f"{endpoint.host} is not a loopback or private address, and prompts there may cost money; look at "
             "--dry-run, then repeat with --yes."
         )
+
+
+def key_of(variables: Mapping[str, str]) -> str | None:
+    """The key, or None where the variable is unset or empty; UsageError (without the value) for an impossible one."""
+    key = variables.get(KEY_VARIABLE, "").strip()
+    if not key:
+        return None
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError(f"{KEY_VARIABLE} holds blanks or characters that no HTTP header can carry; set it anew.")
+    return key
+
+
+def redact(text: str, key: str | None) -> str:
+    """The text without the key; a server may repeat it, or its first or last half, in an error message."""
+    if key is None:
+        return text
+    half = max(len(key) // 2, _SHORTEST_PART)
+    for part in (key, key[:half], key[-half:]):
+        text = text.replace(part, "***")
+    for length in range(half, _SHORTEST_TAIL, -1):
+        # A text that was cut in the middle of the key.
+        if text.endswith(key[:length]):
+            return text[:-length] + "***"
+    return text
 
 
 def _split_path(path: str) -> tuple[str, Api | None]:

@@ -23,13 +23,13 @@ UNUSABLE_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A record with what is to be said of it; ``refused`` is the reason to leave it out, or None."""
+class JudgedSample:
+    """A record with what is to be said of it; ``refused`` is the reason to leave it out, ``codes`` are its warnings."""
 
     record: Record
     tokens: int
     refused: str | None
-    marks: tuple[str, ...]
+    codes: tuple[str, ...]
 
     @property
     def ttft_ns(self) -> int:
@@ -40,11 +40,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class LengthResult:
-    """One length at one concurrency: its samples, judged, their median and its 95 % interval in ns, and the doubts."""
+    """One length at one concurrency: its samples, judged, their median and its 95 % interval in ns, and warnings."""
 
     asked_tokens: int
     concurrency: int
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedSample, ...]
     median_ns: int | None
     low_ns: int | None
     high_ns: int | None
@@ -52,14 +52,14 @@ class LengthResult:
     warnings: tuple[Caveat, ...]
 
     @property
-    def usable(self) -> tuple[Judged, ...]:
+    def usable(self) -> tuple[JudgedSample, ...]:
         """The samples that count."""
         return tuple(item for item in self.judged if item.refused is None)
 
 
 def judge_length(asked_tokens: int, concurrency: int, records: Sequence[Record]) -> LengthResult:
     """The samples of one length; warm-ups among the records only tell how many there were."""
-    judged = _without_drop([judge(record) for record in records if record.kind == "sample"])
+    judged = _without_drop([judge_sample(record) for record in records if record.kind == "sample"])
     usable = [item for item in judged if item.refused is None]
     times = sorted(item.ttft_ns for item in usable)
     median, low, high = (None, None, None) if not times else _median(times)
@@ -72,27 +72,27 @@ def judge_length(asked_tokens: int, concurrency: int, records: Sequence[Record])
     return LengthResult(asked_tokens, concurrency, tuple(judged), median, low, high, reason, _warnings(judged))
 
 
-def judge(record: Record) -> Judged:
+def judge_sample(record: Record) -> JudgedSample:
     """One sample, looked at alone."""
     exchange = record.exchange
-    tokens, marks = _tokens(record)
+    tokens, codes = _tokens(record)
     refused = exchange.failure
     cached = exchange.cached_tokens or 0
     if refused is None and cached > CACHED_SHARE * tokens:
         refused = f"{format_tokens(cached)} of {format_tokens(tokens)} prompt tokens came out of the prefix cache"
     elif cached:
-        marks.append("few-cached")
+        codes.append("few-cached")
     if exchange.failure is None:
         if exchange.first == "finish":
-            marks.append("token-without-text")
+            codes.append("token-without-text")
         if _client_bound(record):
-            marks.append("client-cpu")
-    return Judged(record, tokens, refused, tuple(marks))
+            codes.append("client-cpu")
+    return JudgedSample(record, tokens, refused, tuple(codes))
 
 
 def enough(records: Sequence[Record], plan: Plan) -> bool:
     """Whether the median is known well enough, or the most samples are taken, or the length is to be given up."""
-    judged = _without_drop([judge(record) for record in records if record.kind == "sample"])
+    judged = _without_drop([judge_sample(record) for record in records if record.kind == "sample"])
     if len(judged) >= UNUSABLE_IN_A_ROW and all(item.refused for item in judged[-UNUSABLE_IN_A_ROW:]):
         return True
     times = sorted(item.ttft_ns for item in judged if item.refused is None)
@@ -114,7 +114,7 @@ def _median(times: Sequence[int]) -> tuple[int, int | None, int | None]:
 
 
 def _tokens(record: Record) -> tuple[int, list[str]]:
-    """Prompt tokens as the server counted them, else its tokenizer, else as asked; and the marks that this deserves."""
+    """Prompt tokens as the server counted them, else its tokenizer, else as asked; and the warning codes for that."""
     asked = record.asked_tokens or 0
     counted = record.exchange.prompt_tokens or record.counted_tokens
     if not counted:
@@ -129,7 +129,7 @@ def _client_bound(record: Record) -> bool:
     return exchange.ttft_ns is not None and own_ns > CLIENT_SHARE * exchange.ttft_ns
 
 
-def _without_drop(judged: Sequence[Judged]) -> list[Judged]:
+def _without_drop(judged: Sequence[JudgedSample]) -> list[JudgedSample]:
     """The samples with those refused that a drop after the first one makes doubtful.
 
     With the server's word that nothing was cached the slow first one is the odd one out (a kernel compiled late);
@@ -152,7 +152,7 @@ def _without_drop(judged: Sequence[Judged]) -> list[Judged]:
     ]
 
 
-_MARKS = {
+_WARNINGS = {
     "few-cached": (
         "a few of the prompt tokens (at most 0.5 %) came out of the prefix cache",
         "That is the beginning that all prompts share, like a chat template.",
@@ -176,11 +176,11 @@ _MARKS = {
 }
 
 
-def _warnings(judged: Sequence[Judged]) -> tuple[Caveat, ...]:
+def _warnings(judged: Sequence[JudgedSample]) -> tuple[Caveat, ...]:
     usable = [item for item in judged if item.refused is None]
     found = []
-    for code, (message, hint) in _MARKS.items():
-        if count := sum(1 for item in usable if code in item.marks):
+    for code, (message, hint) in _WARNINGS.items():
+        if count := sum(1 for item in usable if code in item.codes):
             found.append(Caveat(code, f"{message} ({count} of {len(usable)} samples).", hint, {"samples": count}))
     if refused := [item for item in judged if item.refused is not None]:
         message = f"{len(refused)} of {len(judged)} samples are left out; the last one: {refused[-1].refused}."

@@ -201,7 +201,7 @@ def _length_source(contact: Contact) -> str:
     return "as asked: the server counts no tokens"
 
 
-def _cells(item: judge.Judged) -> list[str]:
+def _cells(item: judge.JudgedSample) -> list[str]:
     record, exchange = item.record, item.record.exchange
     return [
         str(item.tokens),
@@ -216,7 +216,7 @@ def _cells(item: judge.Judged) -> list[str]:
         _seconds(exchange.client_wait_ns),
         record.at,
         str(record.index),
-        " ".join(item.marks),
+        " ".join(item.codes),
     ]
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from kvbench.errors import UsageError
 from kvbench.prefill.live.client import Client
-from kvbench.prefill.live.endpoint import Endpoint
+from kvbench.prefill.live.endpoint import KEY_VARIABLE, Endpoint
 from kvbench.prefill.live.protocol import one_line
-from kvbench.prefill.live.secret import VARIABLE
 
 # vLLM 0.33, SGLang 0.5 and llama.cpp of 2026; the suffix _total comes and goes with the exporter.
 _COUNTERS = re.compile(
@@ -46,7 +45,9 @@ def look(client: Client, endpoint: Endpoint, model: str) -> Server:
     """
     status, header, data = _json(client, f"{endpoint.prefix}/models")
     if status in (401, 403):
-        raise UsageError(f"{endpoint.url} refuses this user (HTTP {status}); set {VARIABLE} to a key of that server.")
+        raise UsageError(
+            f"{endpoint.url} refuses this user (HTTP {status}); set {KEY_VARIABLE} to a key of that server."
+        )
     entries = [entry for entry in _list(data, "data") if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
     models = tuple(entry["id"] for entry in entries)
     if models and model not in models:

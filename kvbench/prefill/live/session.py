@@ -1,21 +1,28 @@
-"""One measurement against one server: length after length is warmed up and sampled until there is enough."""
+"""One measurement against one server, from its plan to its files: fresh, or the rest of one that was stopped.
+
+Length after length is warmed up and sampled until there is enough; what was recorded is saved whatever happens.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from kvbench.prefill.live import judge, prompts, protocol, server
+from kvbench.errors import UsageError
+from kvbench.host.interruption import interruptible
+from kvbench.prefill.live import judge, log, output, prompts, protocol, server
 from kvbench.prefill.live.client import Client, Exchange
 from kvbench.prefill.live.contact import Contact, make_contact
 from kvbench.prefill.live.endpoint import Endpoint
 from kvbench.prefill.live.flights import Flights, Job
-from kvbench.prefill.live.lengths import CLOSE_ENOUGH_SHARE, fitted
 from kvbench.prefill.live.log import Kind, Log, Record
-from kvbench.prefill.live.plan import EXTRA_WARMUPS, Plan
-from kvbench.prefill.live.prompts import Size
+from kvbench.prefill.live.output import Files
+from kvbench.prefill.live.plan import EXTRA_WARMUPS, Plan, same_but_seed
+from kvbench.prefill.live.prompts import CLOSE_ENOUGH_SHARE, Size, fitted
 from kvbench.prefill.live.protocol import Dialect
 from kvbench.units import format_duration_ns, format_tokens
 
@@ -104,7 +111,9 @@ class Session:
         return self._alone(dialect, Job("calibration", self._index(), 1, None, None, size))
 
     def _length(self, tokens: int, concurrency: int, progress: Progress) -> None:
-        earlier = [r for r in self._of(tokens, concurrency) if r.kind == "sample" and judge.judge(r).refused is None]
+        earlier = [
+            r for r in self._of(tokens, concurrency) if r.kind == "sample" and judge.judge_sample(r).refused is None
+        ]
         if judge.enough(earlier, self.plan):
             return
         size = self._sizes.get(tokens) or self.contact.gauge.size(tokens)
@@ -199,6 +208,77 @@ class Session:
         return record
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A measurement ready to go on: its plan, when it was begun, its open log, and what was recorded so far."""
+
+    plan: Plan
+    created: str
+    log: Log
+    records: tuple[Record, ...]
+    files: Files
+
+
+def planned(path: Path) -> Plan:
+    """The plan of the measurement that ``path`` (the -o of it) was begun with."""
+    return log.load(path.with_suffix(".jsonl")).plan
+
+
+def open_new(plan: Plan, path: Path) -> Opened:
+    """A fresh measurement; UsageError when any of its files exists."""
+    files = output.files_of(path, plan.concurrency)
+    output.require_new(files)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    opened = Log(files.log)
+    opened.begin(plan, created)
+    return Opened(plan, created, opened, (), files)
+
+
+def open_again(path: Path, wanted: Plan | None) -> Opened:
+    """The measurement that was begun at ``path``; UsageError when ``wanted`` asks for another one."""
+    if path.suffix.lower() != ".csv":
+        raise UsageError(f"-o {path}: name the CSV file of the measurement to continue.")
+    saved = log.load(path.with_suffix(".jsonl"))
+    if wanted is not None and not same_but_seed(wanted, saved.plan):
+        raise UsageError(f"{path} was begun with other options; repeat those, or give only --resume and -o.")
+    files = output.files_of(path, saved.plan.concurrency)
+    return Opened(saved.plan, saved.created, Log(files.log, saved.complete_bytes), saved.records, files)
+
+
+def measure(
+    opened: Opened, endpoint: Endpoint, key: str | None, display: AbstractContextManager[Progress]
+) -> tuple[dict[str, Any], Sequence[judge.LengthResult]]:
+    """The summary (see output) and the results by length, both on disk when this returns or is interrupted.
+
+    Interrupted on SIGINT, SIGTERM or SIGHUP; MeasurementError when the server cannot be measured at all.
+    """
+    session = Session(opened.plan, endpoint, key, opened.log, opened.records)
+    # Only a measurement has a log to go on from; see below.
+    saved = f"what finished is saved in {opened.files.log}, continue with --resume."
+    with interruptible(lambda: "nothing was measured yet." if session.only_calibrated else saved):
+        try:
+            contact = session.calibrate()
+            finished = False
+            try:
+                with display as progress:
+                    session.measure(progress)
+                finished = True
+            finally:
+                results = session.results()
+                data = output.summary(
+                    opened.plan, endpoint, contact, session.records, results, created=opened.created,
+                    counters_after=session.counters_now(), finished=finished, files=opened.files,
+                )  # fmt: skip
+                output.write(opened.files, results, data)
+        finally:
+            session.close()
+            opened.log.close()
+            if session.only_calibrated:
+                # The name stays free for the next try.
+                opened.files.log.unlink()
+    return data, results
+
+
 def _record(job: Job, exchange: Exchange) -> Record:
     return Record(
         kind=job.kind,
@@ -225,6 +305,6 @@ def _outcome(found: judge.LengthResult) -> str:
     where = _where(found.asked_tokens, found.concurrency)
     if found.median_ns is None:
         return f"{where}: nothing usable ({found.reason})"
-    doubts = ", ".join(caveat.code for caveat in found.warnings)
+    codes = ", ".join(caveat.code for caveat in found.warnings)
     samples = "1 sample" if len(found.usable) == 1 else f"{len(found.usable)} samples"
-    return f"{where}: {format_duration_ns(found.median_ns)}, {samples}" + (f"  (distrust: {doubts})" if doubts else "")
+    return f"{where}: {format_duration_ns(found.median_ns)}, {samples}" + (f"  (distrust: {codes})" if codes else "")

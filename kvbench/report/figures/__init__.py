@@ -1,10 +1,11 @@
-"""The figures of a report. Each is one file with its data, its numbers and its drawing; KINDS lists them."""
+"""The figures of a report. Each is one file with its data, its numbers and its drawing; FIGURES lists them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kvbench.report.data import FigureData
@@ -26,26 +27,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of figure: its data, which ``make`` finds in a scene (none where it does not apply), and its drawing."""
+    """A kind of figure: what it is about, its data, found in a scene (none where it does not apply), and its drawing.
 
+    ``subjects``: the whole report, each use or each I/O size, as a scene of its own.
+    """
+
+    subjects: Callable[[Scene], Iterable[Scene]]
     data: type[FigureData]
     make: Callable[[Scene], Iterable[FigureData]]
     draw: Callable[[Any, Sequence[str]], Figure]
 
 
-# What each kind is about: the whole report, each use, each I/O size. The first figure of a report shows the decision.
-KINDS: dict[Callable[[Scene], Iterable[Scene]], list[Kind]] = {
-    lambda scene: (scene,): [Kind(target_times.TargetTimes, target_times.make, target_times.draw)],
-    of_each_use: [
-        Kind(time_curves.TimeCurves, time_curves.make, time_curves.draw),
-        Kind(breakeven.BreakEvenMap, breakeven.make, breakeven.draw),
-        Kind(crossover_map.CrossoverMap, crossover_map.make, crossover_map.draw),
-    ],
-    of_each_size: [
-        Kind(latencies.Latencies, latencies.make, latencies.draw),
-        Kind(bandwidths.Bandwidths, bandwidths.make, bandwidths.draw),
-        Kind(seconds.Seconds, seconds.make, seconds.draw),
-    ],
+def _of_the_report(scene: Scene) -> tuple[Scene]:
+    return (scene,)
+
+
+# By how the keys of their figures begin. The first figure of a report shows the decision; neighbours about the same
+# subjects stand together, subject by subject.
+FIGURES: dict[str, Kind] = {
+    "target": Kind(_of_the_report, target_times.TargetTimes, target_times.make, target_times.draw),
+    "times": Kind(of_each_use, time_curves.TimeCurves, time_curves.make, time_curves.draw),
+    "breakeven": Kind(of_each_use, breakeven.BreakEvenMap, breakeven.make, breakeven.draw),
+    "crossover": Kind(of_each_use, crossover_map.CrossoverMap, crossover_map.make, crossover_map.draw),
+    "latency": Kind(of_each_size, latencies.Latencies, latencies.make, latencies.draw),
+    "bandwidth": Kind(of_each_size, bandwidths.Bandwidths, bandwidths.make, bandwidths.draw),
+    "seconds": Kind(of_each_size, seconds.Seconds, seconds.make, seconds.draw),
 }
 
 
@@ -53,7 +59,7 @@ def figures(scene: Scene) -> tuple[FigureData, ...]:
     """Every figure that the data allows, the one that shows the decision first."""
     found = [
         figure
-        for subjects, kinds in KINDS.items()
+        for subjects, kinds in _by_subjects()
         for subject in subjects(scene)
         for kind in kinds
         for figure in kind.make(subject)
@@ -61,9 +67,14 @@ def figures(scene: Scene) -> tuple[FigureData, ...]:
     return tuple(_with_own_keys(found))
 
 
+def _by_subjects() -> Iterator[tuple[Callable[[Scene], Iterable[Scene]], list[Kind]]]:
+    for subjects, kinds in groupby(FIGURES.values(), key=lambda kind: kind.subjects):
+        yield subjects, list(kinds)
+
+
 def draw(figure: FigureData, tiers: Sequence[str]) -> Figure:
     """The drawing of any figure's data; ``tiers`` fixes which tier has which colour throughout a report."""
-    kind = next(kind for kinds in KINDS.values() for kind in kinds if kind.data is type(figure))
+    kind = next(kind for kind in FIGURES.values() if kind.data is type(figure))
     with styled():
         return kind.draw(figure, tiers)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kvbench.decide.breakeven import needed_bytes_per_s
-from kvbench.decide.judged import Judged, LoadedRun
+from kvbench.decide.decision import Judged
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.point import slug
 from kvbench.report.cells import point_name
 from kvbench.report.data import FigureData

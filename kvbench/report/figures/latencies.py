@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record import results
 from kvbench.record.batches import p99_interval_ns
 from kvbench.record.histogram import Histogram
-from kvbench.record.results import PointResult
+from kvbench.record.results import PointResult, Way
 from kvbench.report.cells import panel, point_name
 from kvbench.report.data import FigureData
 from kvbench.report.drawing import (
@@ -71,7 +71,7 @@ def make(scene: Scene) -> list[Latencies]:
     found = [
         (run, point, direction, histogram)
         for run, point in scene.measured()
-        for direction in ("read", "write")
+        for direction in results.WAYS
         if (histogram := results.load_histogram(run.path, point, direction)) is not None
     ]
     if not found:
@@ -98,15 +98,14 @@ def _edges(histograms: Sequence[Histogram]) -> tuple[int, ...]:
 def _row(
     run: LoadedRun,
     point: PointResult,
-    direction: str,
+    direction: Way,
     histogram: Histogram,
     edges: tuple[int, ...],
     runs: Sequence[LoadedRun],
 ) -> LatencyRow:
     values = [ns for ns, _ in histogram.bins]
     counts, _ = np.histogram(values, bins=list(edges), weights=[count for _, count in histogram.bins])
-    side = point.read if direction == "read" else point.write
-    low, high = p99_interval_ns(point, side)
+    low, high = p99_interval_ns(point, point.side(direction))
     jobs = "1 job" if point.numjobs == 1 else f"{point.numjobs} jobs"
     return LatencyRow(
         label=f"{panel(point, direction)}, {jobs}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record import results
 from kvbench.record.results import PointResult
 from kvbench.report.cells import point_name

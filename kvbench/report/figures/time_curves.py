@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvbench.decide.band import Band, band
-from kvbench.decide.judged import Judged, LoadedRun, recompute_band
+from kvbench.decide.band import Band, band, recompute_band
+from kvbench.decide.decision import Judged
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.point import slug
 from kvbench.report.cells import MOST_NAMED, point_name, tier_label
 from kvbench.report.data import FigureData

@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvbench.decide.decision import Decisions
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
 from kvbench.report.tables.blocks import blocks, short_blocks
 from kvbench.report.tables.calls import calls, short_calls
+from kvbench.report.tables.command_lines import command_lines
 from kvbench.report.tables.comparison import fidelity, short_fidelity
 from kvbench.report.tables.distrust import distrust, distrust_by_kind, short_distrust
 from kvbench.report.tables.events import events, short_events
 from kvbench.report.tables.measured import measured, short_measured
+from kvbench.report.tables.memory import memory
 from kvbench.report.tables.needs import needs, short_needs
 from kvbench.report.tables.prefill import prefill
 from kvbench.report.tables.provenance import provenance
@@ -26,8 +28,8 @@ from kvbench.report.tables.verdicts import reasons, short_verdicts, verdicts, wh
 
 # What a report shows in each part of its page, in reading order. A table without rows is left out.
 SHEETS: dict[str, list[Callable[[Scene], Sheet]]] = {
-    "decision": [verdicts, needs, savings, settings, times],
-    "measured": [events, measured, fidelity, calls, references, distrust],
+    "decision": [verdicts, needs, savings, settings, command_lines, times],
+    "measured": [events, measured, fidelity, memory, calls, references, distrust],
     "background": [blocks, prefill, provenance],
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Use
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
 from kvbench.report.data import Cell, Sheet

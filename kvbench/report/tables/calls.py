@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Calls, LatencyNs
 from kvbench.report.cells import point_name
 from kvbench.report.columns import Column, name, narrow, number, sheet

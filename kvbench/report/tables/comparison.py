@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.comparison import Difference
-from kvbench.record.fidelity import fidelity as fidelity_of
+from kvbench.record.fidelity import compare_drivers
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
 from kvbench.report.data import Cell, Sheet
 from kvbench.report.scene import Scene
@@ -18,10 +18,12 @@ from kvbench.units import (
     format_duration_ns,
     format_mib_per_s,
     format_ms,
+    format_requests,
 )
 
 FIDELITY_TITLE = "fio against the connector's own calls"
 _INTERVAL = "rounds of both drivers in turns, Welch on logarithms"
+_UNITS = {"bandwidth": "MiB/s", "requests": "requests"}
 _SHORT = ("tier", "io_bytes", "mix", "jobs", "direction")
 
 
@@ -46,6 +48,8 @@ def _values(key: str, heading: str, which: str) -> Column[Pair]:
 def _in_one_unit(key: str, heading: str, which: str) -> Column[Pair]:
     def text(pair: Pair) -> str:
         value = float(getattr(pair.difference, which))
+        if pair.difference.metric == "requests":
+            return format_requests(value)
         return format_mib_per_s(value) if pair.difference.metric == "bandwidth" else format_ms(value)
 
     return words(key, heading, text, right=True)
@@ -72,7 +76,7 @@ COLUMNS: tuple[Column[Pair], ...] = (
     number("jobs", "jobs", lambda pair: pair.difference.numjobs, format_count, "point"),
     name("direction", "direction", lambda pair: pair.difference.direction, short=Short("side")),
     name("metric", "what", lambda pair: pair.difference.metric),
-    words("unit", "what", lambda pair: "MiB/s" if pair.difference.metric == "bandwidth" else "p99 ms"),
+    words("unit", "what", lambda pair: _UNITS.get(pair.difference.metric, f"{pair.difference.metric} ms")),
     _values("fio", "fio", "b"),
     _values("replay", "replay", "a"),
     _in_one_unit("a", "A", "a"),
@@ -111,5 +115,5 @@ def differences(found: Iterable[Difference]) -> Sheet:
 
 def _fidelity(runs: Sequence[LoadedRun]) -> Iterator[Pair]:
     for run in runs:
-        for item in fidelity_of(run.result):
+        for item in compare_drivers(run.result):
             yield Pair(run.label(item.difference.tier_a, runs), item.difference, item.agreement)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.report.cells import plain, point_name
 from kvbench.report.columns import Column, Short, name, narrow, sheet, words
 from kvbench.report.data import Sheet

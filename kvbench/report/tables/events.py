@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.events import WINDOW_S
 from kvbench.report.cells import point_name
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words

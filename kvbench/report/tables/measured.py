@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.batches import p99_interval_ns
+from kvbench.record.requests import requests_each
 from kvbench.record.results import Direction, LatencyNs, PointResult
 from kvbench.record.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
 from kvbench.report.cells import format_iops, point_name
@@ -22,9 +23,13 @@ from kvbench.units import (
     format_mib_per_s,
     format_ms,
     format_rate,
+    format_requests,
 )
 
-_SHORT = ("io_bytes", "mix", "jobs", "direction", "iops", "bytes_per_s", "p50_ns", "p99_ns", "p99_interval", "distrust")
+_SHORT = (
+    *("io_bytes", "mix", "jobs", "direction", "iops", "bytes_per_s", "p50_ns", "p99_ns", "p99_interval"),
+    *("requests_each", "distrust"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class Side:
     def rate(self, pick: Callable[[Direction], float]) -> float | None:
         """A number of the direction, None where there is none."""
         return None if self.measured is None else pick(self.measured)
+
+    @property
+    def requests_each(self) -> float | None:
+        """Device requests for each operation, None where nothing counts them."""
+        return next((requests_each(self.point, way) for way, _ in self.point.sides() if way == self.name), None)
 
     def source(self, what: str) -> str:
         """Where a number of it stands."""
@@ -144,22 +154,44 @@ COLUMNS: tuple[Column[Side], ...] = (
     _bound("p99_high_ns", "p99 95 % high", 1),
     words("p99_interval", "95 % interval", _interval, right=True),
     number("runtime_s", "ran", lambda at: at.point.runtime_s, format_duration_s, lambda at: at.source("runtime")),
+    number(
+        "requests_each",
+        "device requests each",
+        lambda at: at.requests_each,
+        format_requests,
+        "/proc/diskstats: requests / operations",
+        short=Short("requests"),
+    ),
+    name("buffer_memory", "memory", lambda at: at.point.conditions.buffer_memory or "", "--buffers"),
     name("distrust", "distrust", _doubts, short=Short(unknown="")),
 )
 
 
 def measured(scene: Scene) -> Sheet:
-    """Every direction of the report's runs."""
-    return sheet("measured", "Measured points", COLUMNS, _sides(scene.runs))
+    """Every direction of the report's runs; device requests where one was seen, and the memory where it is known."""
+    sides = list(_sides(scene.runs))
+    unknown = _unknown(sides)
+    return sheet("measured", "Measured points", (column for column in COLUMNS if column.key not in unknown), sides)
 
 
 def short_measured(runs: Sequence[LoadedRun]) -> Sheet:
     """The same in short, so that rows compare at a glance; one tier is named by the title alone."""
     sides = list(_sides(runs))
     tiers = list(dict.fromkeys(side.tier for side in sides))
+    unknown = _unknown(sides)
+    keys = [key for key in _SHORT if key not in unknown]
     if len(tiers) > 1:
-        return narrow("Measured", COLUMNS, sides, "tier", *_SHORT)
-    return narrow(" on ".join(["Measured", *(side.point.tier for side in sides[:1])]), COLUMNS, sides, *_SHORT)
+        return narrow("Measured", COLUMNS, sides, "tier", *keys)
+    return narrow(" on ".join(["Measured", *(side.point.tier for side in sides[:1])]), COLUMNS, sides, *keys)
+
+
+def _unknown(sides: Sequence[Side]) -> set[str]:
+    """The columns that would be empty because nothing recorded what they show."""
+    known = {
+        "requests_each": any(side.requests_each is not None for side in sides),
+        "buffer_memory": any(side.point.conditions.buffer_memory for side in sides),
+    }
+    return {key for key, is_known in known.items() if not is_known}
 
 
 def _sides(runs: Sequence[LoadedRun]) -> Iterator[Side]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvbench.decide.judged import Wanted
+from kvbench.decide.decision import Wanted
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.columns import Column, number, sheet
 from kvbench.report.data import Sheet

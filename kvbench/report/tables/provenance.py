@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvbench.decide.judged import LoadedRun, Wanted
+from kvbench.decide.decision import Wanted
+from kvbench.decide.runs import LoadedRun
 from kvbench.report.cells import plain
 from kvbench.report.columns import Column, name, sheet
 from kvbench.report.data import Cell, Sheet, Value

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.decide.judged import LoadedRun
 from kvbench.decide.reference_tiers import ReferencePoint, ReferenceTier, matching, reference_tiers
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Direction, LatencyNs, PointResult
 from kvbench.report.columns import Column, name, number, sheet
 from kvbench.report.data import Sheet

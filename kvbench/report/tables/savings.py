@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvbench.decide.cost import Saving, saving
 from kvbench.decide.crossover import AtTarget
-from kvbench.decide.judged import Judged
+from kvbench.decide.decision import Judged
 from kvbench.report.columns import Column, name, number, sheet, subject
 from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
@@ -60,10 +60,10 @@ def savings(scene: Scene) -> Sheet:
 
 
 def _rows(scene: Scene) -> Iterator[Saved]:
-    load = scene.wanted.load
-    for item in scene.judged if load else ():
+    traffic = scene.wanted.traffic
+    for item in scene.judged if traffic else ():
         at = item.crossover.at_target
-        if item.curve is not None and at is not None and load is not None:
-            saved = saving(item.curve, at.tokens, load)
+        if item.curve is not None and at is not None and traffic is not None:
+            saved = saving(item.curve, at.tokens, traffic)
             if saved is not None:
                 yield Saved(item, at, saved)

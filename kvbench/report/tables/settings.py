@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.decide.advice import Setting, settings_of
-from kvbench.decide.decision import Reads
-from kvbench.decide.judged import Judged
+from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.reads import Reads
 from kvbench.report.columns import Column, at_once, name, sheet
 from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
@@ -34,6 +34,11 @@ def settings(scene: Scene) -> Sheet:
 def _rows(scene: Scene) -> Iterator[Follows]:
     for item in scene.judged:
         if item.crossover.measured is not None:
-            reads = Reads(item.run.path, item.run.result, item.crossover.tier, scene.wanted.mix)
-            for setting in settings_of(item.crossover, reads.rates(item.use.io_bytes)):
+            for setting in settings_of(item.crossover, read_rates(item, scene.wanted)):
                 yield item, setting
+
+
+def read_rates(item: Judged, wanted: Wanted) -> dict[int, float]:
+    """Bytes per second of the tier's reads of the judged size, by jobs."""
+    reads = Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)
+    return reads.rates(item.use.io_bytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvbench.decide.band import Band
-from kvbench.decide.judged import Judged
+from kvbench.decide.decision import Judged
 from kvbench.report.cells import band_cell, point_name, units_text
 from kvbench.report.columns import Column, name, number, sheet, subject
 from kvbench.report.data import Cell, Sheet

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.decide.crossover import Crossover, SingleBlock
-from kvbench.decide.decision import Decisions
-from kvbench.decide.judged import Judged, LoadedRun
+from kvbench.decide.decision import Decisions, Judged
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import RunResult
 from kvbench.report.cells import (
     format_tokens_per_s,
@@ -63,9 +63,7 @@ def rulings(crossovers: Iterable[Crossover], decided: Decisions) -> list[Ruling]
     found = []
     for crossover in crossovers:
         run = LoadedRun(Path(crossover.run).name, Path(crossover.run), RunResult(""))
-        point = crossover.measured.point if crossover.measured else None
-        item = Judged(run, crossover.tier, crossover, point, crossover.restore, decided.curve, decided.goal)
-        found.append(ruling(item))
+        found.append(ruling(Judged(run, crossover.tier, crossover, decided.curve, decided.goal)))
     return found
 
 

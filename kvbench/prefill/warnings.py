@@ -1,4 +1,4 @@
-"""What must be known about imported TTFT samples, in sentences without an end (pure)."""
+"""Warnings about imported TTFT samples, as sentences without their full stop (pure)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from kvbench.formats.serving.record import ServingRun
-from kvbench.prefill.alone import too_many_in_flight
+from kvbench.prefill.occupancy import too_many_in_flight
 from kvbench.prefill.samples import WAITING_NOTE, Sample
-from kvbench.prefill.usable import Taken
+from kvbench.prefill.selection import Taken
 
 # No GPU prefills this many tokens a second (an H100 reads fewer than 400,000 of a 0.6 B model): the unit is wrong, or
 # an empty first chunk was taken for the first token.
@@ -22,8 +22,8 @@ _CROWD = 2
 _MOST_REMARKS = 4
 
 
-def doubts(rows: Sequence[Sample], taken: Taken) -> Iterable[str]:
-    """The doubts about samples that are sorted by length, the gravest first."""
+def warnings_about(rows: Sequence[Sample], taken: Taken) -> Iterable[str]:
+    """The warnings about samples that are sorted by length, the gravest first."""
     runs = [usable.run for usable in taken.runs]
     if taken.has("shared"):
         yield WAITING_NOTE

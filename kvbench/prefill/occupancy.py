@@ -10,7 +10,7 @@ import numpy as np
 
 from kvbench.formats.serving.record import ServedRequest, ServingRun
 
-Load = Literal["alone", "shared", "unknown"]
+Occupancy = Literal["alone", "shared", "unknown"]
 
 # With fewer requests in flight than this on average (Little's law), hardly one meets another.
 _FEW_IN_FLIGHT = 0.1
@@ -20,15 +20,15 @@ _ONE_IN_FLIGHT = 1.2
 _TOUCH = 0.01
 
 
-def loads(run: ServingRun) -> tuple[Load, ...]:
-    """The load of each of the run's requests, or of the one average of a run that has no requests."""
-    whole = _load(run)
+def occupancies(run: ServingRun) -> tuple[Occupancy, ...]:
+    """Who else each of the run's requests met, or the one average of a run that has no requests."""
+    whole = _occupancy(run)
     if whole != "alone" and (timed := _from_times(run.requests)) is not None:
         return timed
     return (whole,) * max(1, len(run.requests))
 
 
-def _load(run: ServingRun) -> Load:
+def _occupancy(run: ServingRun) -> Occupancy:
     """What the client's settings and the averages say of all requests at once."""
     only_one = len(run.requests) == 1 or (not run.requests and run.summary.completed == 1)
     if run.concurrency == 1 or only_one:
@@ -83,7 +83,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _from_times(requests: Sequence[ServedRequest]) -> tuple[Load, ...] | None:
+def _from_times(requests: Sequence[ServedRequest]) -> tuple[Occupancy, ...] | None:
     """Whether another request was in the server between a request's start and its first token; None without times."""
     if not requests or any(request.start_s is None or (request.ok and not request.e2e_s) for request in requests):
         return None

@@ -107,12 +107,13 @@ def disk(sys: Path, numbers: str, where: str, files: dict[str, str]) -> None:
 
 def test_facts_of_a_device(tmp_path: Path) -> None:
     files = {"queue/scheduler": "none [mq-deadline] bfq\n", "queue/nr_requests": "1023\n",
+             "queue/max_segments": "127\n", "queue/max_sectors_kb": "1280\n",
              "queue/read_ahead_kb": "128\n", "queue/rotational": "0\n", "device/model": "MODEL X \n"}  # fmt: skip
     disk(tmp_path, "259:0", "pci0/0000:01:00.0/nvme/nvme0/nvme0n1", files)
     tree(tmp_path / "devices" / "pci0/0000:01:00.0", {"numa_node": "1\n"})
     disk(tmp_path, "259:3", "pci0/0000:01:00.0/nvme/nvme0/nvme0n1/nvme0n1p3", {"partition": "3\n"})
     wanted = {"device_model": "MODEL X", "numa_node": 1, "scheduler": "mq-deadline", "queue_depth": 1023,
-              "read_ahead_bytes": 131072, "rotational": "no"}  # fmt: skip
+              "read_ahead_bytes": 131072, "rotational": "no", "max_segments": 127, "max_sectors_kb": 1280}  # fmt: skip
     for numbers, name in (("259:0", "nvme0n1"), ("259:3", "nvme0n1p3")):
         assert device_facts(Mount("/x", "xfs", "/dev/x", "rw", numbers), tmp_path) == {"device": name, **wanted}
 
@@ -244,6 +245,7 @@ def points(run_dir: Path) -> dict[str, dict[str, Any]]:
     return {point["id"]: point for point in json.loads((run_dir / "result.json").read_text())["points"]}
 
 
+@pytest.mark.slow
 def test_the_command_runs_before_every_read_and_mixed_round(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -269,6 +271,7 @@ def test_the_command_runs_before_every_read_and_mixed_round(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_failing_command_fails_the_point_and_writes_go_on(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -282,6 +285,7 @@ def test_a_failing_command_fails_the_point_and_writes_go_on(
     assert not list(tier.iterdir())
 
 
+@pytest.mark.slow
 def test_resume_keeps_the_command(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     kvbench("fio", "--tier", tier, *SMALL, "--before-read", "false", "-o", run)
@@ -309,6 +313,7 @@ def test_a_signal_while_the_command_runs_stops_it_and_saves(
     assert not list(tier.iterdir())
 
 
+@pytest.mark.slow
 def test_tier_facts_say_what_they_know(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     kvbench("fio", "--tier", tier, *SMALL, "--mix", "read", "-o", tmp_path / "run")
     facts = json.loads((tmp_path / "run" / "result.json").read_text())["tiers"]["tier"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kvbench.formats.serving.record import ServedRequest, ServingRun
-from kvbench.prefill.alone import Load, loads
+from kvbench.prefill.occupancy import Occupancy, occupancies
 from kvbench.prefill.samples import Sample, is_plausible
 
 SHARED = "that shared the server with others"
@@ -27,11 +27,11 @@ _FEW_CACHED = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """What one run gives: samples, the loads that they ran under, and how many requests were left out, why."""
+    """What one run gives: samples, what they shared the server with, and how many requests were left out, why."""
 
     run: ServingRun
     samples: tuple[Sample, ...]
-    loads: frozenset[Load]
+    occupancies: frozenset[Occupancy]
     left_out: Counter[str]
 
 
@@ -49,9 +49,9 @@ class Taken:
         rows = [sample for usable in self.runs for sample in usable.samples]
         return sorted(rows, key=lambda row: (row.prompt_tokens, row.ttft_s))
 
-    def has(self, load: Load) -> bool:
-        """Whether a sample ran under that load."""
-        return any(load in usable.loads for usable in self.runs)
+    def has(self, occupancy: Occupancy) -> bool:
+        """Whether a sample met others so."""
+        return any(occupancy in usable.occupancies for usable in self.runs)
 
     def lost(self) -> str:
         """What was left out, most first, for a sentence; empty when nothing was."""
@@ -78,15 +78,15 @@ def take(runs: Sequence[ServingRun], *, allow_queued: bool) -> Taken:
 def _of_requests(run: ServingRun, *, allow_queued: bool) -> Usable:
     told = any(request.cached_tokens is not None for request in run.requests)
     samples, under, left_out = [], set(), Counter[str]()
-    for request, load in zip(run.requests, loads(run), strict=True):
+    for request, occupancy in zip(run.requests, occupancies(run), strict=True):
         reason = _unusable(request, run, told=told)
-        if reason is None and load == "shared" and not allow_queued:
+        if reason is None and occupancy == "shared" and not allow_queued:
             reason = SHARED
         if reason is not None or request.prompt_tokens is None or request.ttft_s is None:
             left_out[reason or _WITHOUT] += 1
             continue
         samples.append(Sample(request.prompt_tokens, request.ttft_s, {"file": run.source}))
-        under.add(load)
+        under.add(occupancy)
     return Usable(run, tuple(samples), frozenset(under), left_out)
 
 
@@ -123,7 +123,7 @@ def _is_cached(request: ServedRequest, run: ServingRun, *, told: bool) -> bool:
 
 
 def _of_average(run: ServingRun, *, allow_queued: bool) -> Usable:
-    summary, load = run.summary, loads(run)[0]
+    summary, occupancy = run.summary, occupancies(run)[0]
     tokens, ttft_s, count = summary.prompt_tokens_mean, summary.ttft_mean_s, summary.completed or 1
     if tokens is None or ttft_s is None or not is_plausible(round(tokens), ttft_s):
         return Usable(run, (), frozenset(), Counter())
@@ -134,11 +134,11 @@ def _of_average(run: ServingRun, *, allow_queued: bool) -> Usable:
         reason = _CACHED
     elif run.shared_prefixes and run.hit_rate is None:
         reason = _sharing(run)
-    elif load == "shared" and not allow_queued:
+    elif occupancy == "shared" and not allow_queued:
         reason = SHARED
     if reason is not None:
         return Usable(run, (), frozenset(), Counter({reason: count}))
-    return Usable(run, (Sample(round(tokens), ttft_s, {"file": run.source}),), frozenset({load}), Counter())
+    return Usable(run, (Sample(round(tokens), ttft_s, {"file": run.source}),), frozenset({occupancy}), Counter())
 
 
 def _different(averages: Iterable[Usable]) -> list[Usable]:

@@ -17,6 +17,8 @@ from kvbench.record.results import PointResult
 from tests.conftest import Outcome
 from tests.factories import DATA, fio_document, fio_job, fio_side, shared_data
 
+pytestmark = pytest.mark.slow
+
 MS = 10**6
 BINS = {9 * MS: 3000, 11 * MS: 3000}
 HALF = {19 * MS: 1500, 21 * MS: 1500}

@@ -1,0 +1,39 @@
+"""What a format of traces tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.record import Request
+from kvbench.traces.trace import Reuse
+
+
+class Reader(Protocol):
+    """Turns the lines of a file, in order, into requests."""
+
+    def read(self, line: bytes, /) -> Iterable[Request]:
+        """The requests of a line or document; ValueError with the reason where it is broken."""
+
+
+def hashes(_: Head) -> Reuse:
+    """What most formats know of reuse: the hashes of the blocks."""
+    return "hashes"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: its title for people, whether a file that begins so is of it, and a reader for one trace.
+
+    ``block_tokens`` is None where the file itself says it. ``session_files``: a file may be one document over many
+    lines, and the files of a folder are one trace.
+    """
+
+    title: str
+    accepts: Callable[[Head], bool]
+    reader: Callable[[Options], Reader]
+    block_tokens: int | None
+    reuse: Callable[[Head], Reuse] = hashes
+    session_files: bool = False
