@@ -10,7 +10,7 @@ from kvbench.commands.options import JsonOption, parse_tier
 from kvbench.errors import EXIT_OK, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from kvbench.run.doctor import Finding
+    from kvbench.tiers.findings import Finding
 
 HELP = "Say what works here: this host, and what each tier is and can do. Exit 2 when something must be mended first."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -182,7 +183,7 @@ def fio(
     if wanted is not None:
         _say_unmounted(wanted)
     if dry_run and wanted is not None:
-        _describe(wanted, as_json=json)
+        _describe(wanted, allow_destroy or (), as_json=json)
         return 0
     if wanted is not None and driver is None and not fidelity:
         _say_replayed(wanted)
@@ -226,10 +227,6 @@ def fio(
     return exit_code(result, strict=strict)
 
 
-_DOES_IN_MEMORY = "take {} of"
-_DOES = {None: "write {} below", "read": "read {} of", "write": "OVERWRITE {} of"}
-
-
 def _say_replayed(wanted: Measurement) -> None:
     from kvbench import console
 
@@ -243,13 +240,10 @@ def _say_replayed(wanted: Measurement) -> None:
 
 def _say_unmounted(wanted: Measurement) -> None:
     from kvbench import console
-    from kvbench.tiers.directory import DirectoryTier
-    from kvbench.tiers.target import inspect
-    from kvbench.tiers.unmounted import unmounted
+    from kvbench.tiers.kinds import inspect
 
     for name, target in dict.fromkeys((plan.name, plan.target) for plan in wanted.tiers):
-        tier = inspect(name, target)
-        said = unmounted(tier.path) if isinstance(tier, DirectoryTier) else None
+        said = inspect(name, target).unmounted()
         if said is not None:
             console.note(f"{name}: {said}. Mount it first, unless the root file system is what you mean to measure.")
 
@@ -298,19 +292,16 @@ def exit_code(result: RunResult, *, strict: bool) -> int:
     return EXIT_MEASUREMENT if unmeasured or doubted else EXIT_OK
 
 
-def _describe(wanted: Measurement, *, as_json: bool) -> None:
+def _describe(wanted: Measurement, allow_destroy: Sequence[str], *, as_json: bool) -> None:
     from dataclasses import asdict
 
     from kvbench import console
-    from kvbench.tiers.bucket import SCHEME
-    from kvbench.tiers.target import inspect, needs_yes, shared_by
+    from kvbench.tiers.kinds import inspect
     from kvbench.units import format_bytes
 
-    buckets = [plan for plan in wanted.tiers if plan.target.startswith(SCHEME)]
-    guarded = [plan.name for plan in buckets if needs_yes(inspect(plan.name, plan.target))]
-    shared = {
-        plan.name: why for plan in wanted.tiers if (why := shared_by(inspect(plan.name, plan.target))) is not None
-    }
+    tiers = {plan.name: inspect(plan.name, plan.target, allow_destroy) for plan in wanted.tiers}
+    guarded = [name for name, tier in tiers.items() if tier.needs_yes]
+    shared = {name: why for name, tier in tiers.items() if (why := tier.renamed_by()) is not None}
     if as_json:
         console.print_json({**asdict(wanted), "needs_yes": guarded, "needs_allow_shared": list(shared)})
         return
@@ -319,10 +310,9 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
         lane = plan.name, plan.driver
         count = sum(1 for point in wanted.points if (point.tier, point.driver) == lane)
         seconds += count * plan.settings.runtime_s * wanted.repeats
-        does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[plan.settings.device]
+        does = tiers[plan.name].would(format_bytes(plan.settings.dataset_bytes))
         console.print_line(
-            f"{plan.name}: would {does.format(format_bytes(plan.settings.dataset_bytes))} {plan.target} "
-            f"and measure {count} points of {plan.settings.runtime_s} s"
+            f"{plan.name}: would {does} {plan.target} and measure {count} points of {plan.settings.runtime_s} s"
         )
     console.print_table(
         None,

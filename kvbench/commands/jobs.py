@@ -24,6 +24,7 @@ from kvbench.commands.options import (
     ReadShareOption,
     RuntimeOption,
     TpOption,
+    parse_tier,
 )
 
 HELP = "Print the fio job file for a tier, without running it."
@@ -55,7 +56,9 @@ def jobs(
     from kvbench.errors import UsageError
     from kvbench.record.results import write_atomically
     from kvbench.run.plan import job_comments
+    from kvbench.tiers.kinds import kind_of
 
+    programs = kind_of(parse_tier(tier)[1]).programs
     request = Request(
         tiers=[tier],
         models=model,
@@ -74,7 +77,7 @@ def jobs(
         published=published,
         fio_layout=fio_layout,
         buffers=buffers,
-        driver=None if tier.startswith("s3://") or tier == "dram" else "fio",
+        driver="fio" if programs.get("fio") == "fio" else None,
         # Nothing is requested or written here.
         yes=True,
         allow_shared=True,

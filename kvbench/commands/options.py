@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -211,12 +210,12 @@ def parse_limits(items: list[str] | None, tiers: Sequence[str]) -> dict[str, int
 
 def parse_tier(text: str) -> tuple[str, str]:
     """Name and target of ``[NAME=]T``; the name defaults to the directory's own, or to bucket/prefix."""
+    from kvbench.tiers.kinds import name_of
+
     name, separator, target = text.partition("=")
     if separator and target and "/" not in name:
         return name, target
-    if text.startswith("s3://"):
-        return text.removeprefix("s3://").strip("/"), text
-    return Path(text).expanduser().resolve().name or "root", text
+    return name_of(text), text
 
 
 def parse_labels(items: list[str] | None) -> dict[str, str]:

@@ -25,9 +25,9 @@ from kvbench.record.results import Use
 from kvbench.run.before_read import parse_command
 from kvbench.run.measurement import Measurement, TierPlan, plan_tier
 from kvbench.run.plan import points_for, uses_of
-from kvbench.tiers.bucket import BucketTier
-from kvbench.tiers.directory import DirectoryTier
-from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby, require_unshared
+from kvbench.tiers.consent import require_consent, require_nearby, require_unshared
+from kvbench.tiers.kinds import inspect
+from kvbench.tiers.tier import Tier
 from kvbench.units import parse_size
 
 
@@ -178,15 +178,12 @@ def _require_known(request: Request) -> None:
 
 def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
     """The drivers that measure a tier: those of --fidelity or --driver where it has a choice, else the tier's own."""
-    if isinstance(tier, BucketTier):
-        return ("fio" if request.driver == "fio" else tier.driver,)
-    if not isinstance(tier, DirectoryTier):
-        return (tier.driver,)
-    if request.fidelity:
+    choice = tier.kind.programs
+    if request.fidelity and choice.keys() >= set(_FIDELITY_DRIVERS):
         return _FIDELITY_DRIVERS
-    if request.driver in _FIDELITY_DRIVERS:
+    if request.driver is not None and request.driver in choice:
         return (request.driver,)
-    return ("replay" if replays_by_default(tier, request) else tier.driver,)
+    return ("replay" if replays_by_default(tier, request) else tier.kind.driver,)
 
 
 def replays_by_default(tier: Tier, request: Request) -> bool:
@@ -195,11 +192,10 @@ def replays_by_default(tier: Tier, request: Request) -> bool:
     On CephFS fio gave 576 KiB blocks 1.4 to 1.6 times as fast as vLLM's own calls, which open, close and rename a file
     for each (docs/replay.md); on local file systems they agreed.
     """
-    mount = tier.mount
     chosen = request.driver is not None or request.published or request.fio_layout != "large-files"
-    if chosen or request.access != "random" or request.chosen_connector != vllm_fs.NAME or mount is None:
+    if chosen or request.access != "random" or request.chosen_connector != vllm_fs.NAME:
         return False
-    return isinstance(tier, DirectoryTier) and mount.kind in ("network", "fuse")
+    return tier.slow_opens
 
 
 def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:

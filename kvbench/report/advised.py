@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kvbench.decide.advice import in_plain_words, which_tier
+from kvbench.decide.advice import in_plain_words, is_shared, which_tier
 from kvbench.decide.decision import Judged
 from kvbench.report.cells import use_label
 from kvbench.report.data import Advice
@@ -22,8 +22,8 @@ def advice(all_judged: Sequence[Judged]) -> tuple[Advice, ...]:
         # Under the names of the report, which tell two runs with one tier apart.
         named = [(replace(item.crossover, tier=item.tier), item.curve) for item in items]
         words = [text for crossover, curve in named if (text := in_plain_words(crossover, curve))]
-        facts = {item.tier: item.run.result.tiers.get(item.crossover.tier, {}) for item in items}
-        chosen = which_tier([crossover for crossover, _ in named], facts)
+        shared = {item.tier: is_shared(item.run.result, item.crossover.tier) for item in items}
+        chosen = which_tier([crossover for crossover, _ in named], shared)
         if words or chosen:
             found.append(Advice(label, tuple(words[:_MOST_PARAGRAPHS]), tuple(chosen)))
     return tuple(found)

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
-from kvbench.drivers.registry import PROGRAMS
-from kvbench.drivers.replay.blocks import least_blocks
-from kvbench.drivers.s3.objects import least_objects
-from kvbench.drivers.settings import Access, Buffers, DeviceUse, JobSettings, Layout
+from kvbench.drivers.registry import PROGRAMS, driver_choice
+from kvbench.drivers.settings import Access, Buffers, JobSettings, Layout
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.record.point import Point, is_point_id
 from kvbench.record.results import Use, inside, write_atomically
-from kvbench.tiers.bucket import SCHEME, BucketTier
-from kvbench.tiers.device_tier import DeviceTier
-from kvbench.tiers.target import Tier
+from kvbench.tiers.kinds import program_of
+from kvbench.tiers.tier import Tier
 from kvbench.units import format_bytes, is_one_line
 
 MEASUREMENT_NAME = "measurement.json"
 
 # The published method measures 60 s; with --runtime auto it is the most that a point gets.
 LONGEST_RUNTIME_S = 60
-
-# Drivers that store every block by itself.
-_BLOCKWISE = frozenset({"replay", "s3"})
 
 _MIB = 1 << 20
 
@@ -45,6 +39,11 @@ class TierPlan:
     settings: JobSettings
     limit_bytes_per_s: int | None = None
     driver: str = "fio"
+
+    @property
+    def program(self) -> str:
+        """The program that is called so on a tier of this kind."""
+        return program_of(self.target, self.driver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +92,14 @@ def plan_tier(
     sizes sharing the data set, where the driver or ``layout`` asks for it. ``engine_version`` is what replay replays.
     The study's own job says nothing of memory.
     """
-    chosen = driver or tier.driver
+    chosen = driver or tier.kind.driver
+    least_blocks = PROGRAMS[tier.kind.program_of(chosen)].least_blocks
     wanted = tier.default_dataset_bytes() if dataset_bytes is None else dataset_bytes
-    objects = isinstance(tier, BucketTier)
-    blockwise = objects or chosen in _BLOCKWISE or layout == "file-per-block"
+    blockwise = least_blocks is not None or layout == "file-per-block"
     sizes = tuple(sorted(set(io_bytes))) if blockwise else ()
-    if objects or chosen in _BLOCKWISE:
+    if least_blocks is not None:
         files, file_bytes = 1, wanted // _MIB * _MIB
-        _require_blocks(file_bytes, sizes, (least_objects if objects else least_blocks)(numjobs), files)
+        _require_blocks(file_bytes, sizes, least_blocks(numjobs), files)
     elif sizes:
         # fio lets only one job at a time use a file that several of them name, so every job has its own.
         files = max(numjobs)
@@ -117,7 +116,7 @@ def plan_tier(
         published=published,
         auto=runtime_s is None and not published,
         precision=precision,
-        device=_device_use(tier),
+        device=tier.device_use,
         layout="file-per-block" if sizes else "large-files",
         block_sizes=sizes,
         engine_version=engine_version if chosen == "replay" else None,
@@ -161,12 +160,6 @@ def _require_blocks(file_bytes: int, sizes: Sequence[int], needed: int, files: i
 def writes_of(measurement: Measurement, name: str) -> bool:
     """Whether any point of the tier writes."""
     return any(point.mix != "read" for point in measurement.points if point.tier == name)
-
-
-def _device_use(tier: Tier) -> DeviceUse | None:
-    if not isinstance(tier, DeviceTier):
-        return None
-    return "write" if tier.writable else "read"
 
 
 def save(measurement: Measurement, run_dir: Path) -> None:
@@ -259,14 +252,13 @@ def _out_of_bounds(item: object, bounds: _Bounds) -> Iterator[str]:
 
 def _plan_complaints(plan: TierPlan) -> Iterator[str]:
     yield from _out_of_bounds(plan.settings, _SETTING_BOUNDS)
-    if plan.driver not in PROGRAMS:
-        yield f"the driver {plan.driver!r} is none of {', '.join(PROGRAMS)}"
+    if plan.driver not in driver_choice():
+        yield f"the driver {plan.driver!r} is none of {', '.join(driver_choice())}"
     if not is_one_line(plan.name + plan.target) or "\0" in plan.target:
         yield f"no tier can be {plan.name + '=' + plan.target!r}"
     if plan.limit_bytes_per_s is not None and plan.limit_bytes_per_s < 1:
         yield "limit_bytes_per_s is not a rate"
-    blockwise = plan.driver in _BLOCKWISE or plan.target.startswith(SCHEME)
-    if blockwise and (plan.settings.layout != "file-per-block" or plan.settings.files != 1):
+    if _least_of(plan) is not None and (plan.settings.layout != "file-per-block" or plan.settings.files != 1):
         yield f"{plan.driver} stores every block by itself"
     if not all(1 <= size <= plan.settings.file_bytes for size in plan.settings.block_sizes):
         yield "a block size is not between 1 and the size of the data set"
@@ -277,11 +269,13 @@ def _plan_complaints(plan: TierPlan) -> Iterator[str]:
 def _size_complaints(point: Point, plan: TierPlan) -> Iterator[str]:
     settings = plan.settings
     known = settings.layout == "large-files" or point.io_bytes in settings.block_sizes
-    if not known or settings.blocks_of(point.io_bytes) < _least_blocks(plan, point.numjobs):
+    least_blocks = _least_of(plan)
+    least = 1 if least_blocks is None else least_blocks([point.numjobs])
+    if not known or settings.blocks_of(point.io_bytes) < least:
         yield f"the data set is too small for the point {point.id}"
 
 
-def _least_blocks(plan: TierPlan, numjobs: int) -> int:
-    if plan.target.startswith(SCHEME):
-        return least_objects([numjobs])
-    return least_blocks([numjobs]) if plan.driver in _BLOCKWISE else 1
+def _least_of(plan: TierPlan) -> Callable[[Sequence[int]], int] | None:
+    """How many blocks of a size the job counts need, of a program that stores every block by itself; else None."""
+    program = PROGRAMS.get(plan.program)
+    return None if program is None else program.least_blocks
