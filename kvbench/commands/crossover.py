@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +33,7 @@ from kvbench.commands.prefill_options import (
 
 if TYPE_CHECKING:
     from kvbench.decide.decision import Decisions
+    from kvbench.report.data import Sheet
 
 HELP = "Say from which context length on restoring beats recomputing, per tier and model."
 
@@ -81,9 +83,9 @@ def crossover(
     from kvbench.decide.whatif import parse_what_ifs
     from kvbench.errors import UsageError
     from kvbench.record import results
-    from kvbench.report import decisions as tables
+    from kvbench.report.markdown import markdown as as_markdown
     from kvbench.report.ours import MARKDOWN_HEADING, require_ours
-    from kvbench.report.tables import markdown as as_markdown
+    from kvbench.report.tables import DECISION
     from kvbench.run import rundir
 
     prefill = prefill_of(
@@ -117,14 +119,14 @@ def crossover(
     )
     decided = decision.decide_runs([results.open_run(path) for path in found], wanted)
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
-    shown = tables.all_tables(decided)
+    shown = [make(decided) for make in DECISION]
     if markdown is not None:
         require_ours(markdown, f"# {MARKDOWN_HEADING}")
         results.write_atomically(markdown, as_markdown(shown, MARKDOWN_HEADING))
     if json:
         console.print_json(_with_samples(contract.to_json(decided), prefill))
         return
-    _print(decided)
+    _print(shown, decided)
 
 
 def _with_samples(printed: dict[str, Any], prefill: Prefill | None) -> dict[str, Any]:
@@ -135,20 +137,20 @@ def _with_samples(printed: dict[str, Any], prefill: Prefill | None) -> dict[str,
     return {**printed, "prefill": {**printed["prefill"], **told}}
 
 
-def _print(decided: Decisions) -> None:
+def _print(shown: Sequence[Sheet], decided: Decisions) -> None:
     from kvbench import console
-    from kvbench.report import decisions as tables
+    from kvbench.report.decisions import footnotes
 
-    for table in tables.all_tables(decided):
-        console.print_table(table.title, table.columns, table.rows, right=table.right)
-    for line in tables.footnotes(decided):
+    console.print_sheets(shown)
+    for line in footnotes(decided):
         console.print_line(line)
 
 
 def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
     from kvbench import console
     from kvbench.decide import contract, decision
-    from kvbench.report import decisions as tables
+    from kvbench.report.decisions import PUBLISHED_NOTE
+    from kvbench.report.tables.published import published
 
     tails = decision.parse_tails_ms(p99_ms)
     curve = prefill.curve if prefill else None
@@ -158,6 +160,5 @@ def _published(p99_ms: str, prefill: Prefill | None, *, as_json: bool) -> None:
     if as_json:
         console.print_json(_with_samples(contract.published_json(tails, curve), prefill))
         return
-    table = tables.published_table(tails, curve)
-    console.print_table(table.title, table.columns, table.rows, right=table.right)
-    console.print_line(tables.PUBLISHED_NOTE)
+    console.print_sheets([published(tails, curve)])
+    console.print_line(PUBLISHED_NOTE)

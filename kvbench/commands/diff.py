@@ -27,7 +27,7 @@ def diff(
     from kvbench.errors import UsageError
     from kvbench.host.environment import differences
     from kvbench.record import comparison, results
-    from kvbench.report.differences import difference_table
+    from kvbench.report.tables.comparison import differences as differences_table
 
     one, other = results.load(run_a), results.load(run_b)
     changed = differences(one.environment, other.environment)
@@ -45,5 +45,4 @@ def diff(
         return
     for name, before, after in changed:
         console.print_line(f"different {name}: {before} and {after}")
-    table = difference_table(found)
-    console.print_table(table.title, table.columns, table.rows, right=table.right)
+    console.print_sheets([differences_table(found)])

@@ -271,22 +271,18 @@ def _decided(run_dir: Path, curve: PrefillCurve, target_tokens: int, gpu_copy_by
 def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     """Print a run: its result file as one object, or its tables."""
     from kvbench import console
+    from kvbench.decide.runs import LoadedRun
     from kvbench.record import results
     from kvbench.record.fidelity import compare_drivers, fidelity_json
-    from kvbench.report import tables
-    from kvbench.report.events import events_table
-    from kvbench.report.fidelity import fidelity_table
+    from kvbench.report.tables import RUN
 
     if as_json:
         compared = compare_drivers(result)
         extra = {"fidelity": fidelity_json(compared)} if compared else {}
         console.print_json({"run_dir": str(run_dir), **results.to_json(result), **extra})
         return
-    measured = (tables.models_table(result), tables.points_table(result))
-    shown = (*measured, fidelity_table(result), events_table(run_dir, result))
-    for table in (*shown, tables.warnings_summary(result)):
-        if table.rows:
-            console.print_table(table.title, table.columns, table.rows, right=table.right)
+    runs = (LoadedRun(run_dir.name, run_dir, result),)
+    console.print_sheets(make(runs) for make in RUN)
 
 
 def exit_code(result: RunResult, *, strict: bool) -> int:

@@ -137,14 +137,13 @@ def _model_json(sized: SizedModel | None) -> dict[str, object] | None:
 
 def _show(found: Answer, sized: SizedModel | None, path: Path, form: str) -> None:
     from kvbench import console
-    from kvbench.report.data import as_table, clean
+    from kvbench.report.data import clean
     from kvbench.report.reuse import notes, points_sheet, shares_sheet, summary_rows, working_set_sheet
 
     console.print_aligned(f"{clean(str(path))}: {form}", ["what", "how much"], summary_rows(found.summary)[:-1])
     for make in (points_sheet, shares_sheet, working_set_sheet):
         sheet = make(found)
         if sheet.rows:
-            table = as_table(sheet)
-            console.print_aligned(table.title, table.columns, table.rows, right=table.right)
+            console.print_aligned(sheet.title, sheet.headings, sheet.texts, right=sheet.right)
     for line in notes(found, sized):
         console.print_text(line)
