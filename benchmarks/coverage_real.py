@@ -30,7 +30,7 @@ from kvbench.record.results import Observation, Round
 from kvbench.record.rounds import next_round_s, pool
 from kvbench.record.stats import percentile_interval_ns, t_quantile
 from kvbench.run.measurement import LONGEST_RUNTIME_S, Method, plan_tier
-from kvbench.tiers import target
+from kvbench.tiers import kinds
 from kvbench.units import parse_size
 
 _PERCENT = 99.0
@@ -146,7 +146,7 @@ def _chosen() -> argparse.Namespace:
 
 def _measured(chosen: argparse.Namespace) -> list[Measured]:
     io_bytes = parse_size(chosen.block)
-    tier = target.inspect("real", str(chosen.directory), ())
+    tier = kinds.inspect("real", str(chosen.directory), ())
     method = Method((chosen.jobs,), (io_bytes,), dataset_bytes=parse_size(chosen.dataset))
     settings = plan_tier(tier, str(chosen.directory), "fio", method).settings
     point = Point(point_id("real", io_bytes, "read", chosen.jobs), "real", "fio", io_bytes, "read", chosen.jobs)

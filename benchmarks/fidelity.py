@@ -30,7 +30,7 @@ from kvbench.record.point import Point, point_id
 from kvbench.record.results import Mix, RunResult
 from kvbench.run import runner
 from kvbench.run.measurement import Measurement, Method, TierPlan, plan_tier
-from kvbench.tiers.target import inspect
+from kvbench.tiers.kinds import inspect
 from kvbench.units import format_bytes, parse_size
 
 SIZES = (512 << 10, 2304 << 10, 5 << 20)

@@ -166,7 +166,7 @@ def main() -> None:
     counts = [int(text) for text in chosen.concurrent.split(",")]
     print(f"{'tier':24} {'way':9} {'at once':>7} {'tokens':>7} {'predicted':>10} {'observed':>10} {'ratio':>6}  off")
     for tier in chosen.tiers:
-        open_tier = in_bucket if bucket.claims(tier) else in_directory
+        open_tier = in_bucket if tier.startswith(bucket.SCHEME) else in_directory
         with open_tier(tier, chosen.io_bytes, parse_size(chosen.dataset)) as stores:
             # A server's cache that fills while the first case is measured would make it the slowest.
             stores[-1].measure(LAYOUT_THREADS, 4 * chosen.seconds, Sample())

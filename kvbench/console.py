@@ -19,6 +19,7 @@ from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 if TYPE_CHECKING:
     from kvbench.record.point import Point
     from kvbench.record.results import LatencyNs, PointResult
+    from kvbench.report.data import Sheet
 
 
 def print_json(data: object) -> None:
@@ -66,6 +67,13 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(escaped(cell)) for cell in row))
     console.print(table)
+
+
+def print_sheets(sheets: Iterable[Sheet]) -> None:
+    """Print every table that has rows."""
+    for sheet in sheets:
+        if sheet.rows:
+            print_table(sheet.title, sheet.headings, sheet.texts, right=sheet.right)
 
 
 def is_terminal() -> bool:

@@ -13,8 +13,6 @@ from kvbench.decide.whatif import parse_what_if
 from kvbench.errors import UsageError
 from tests.factories import curve, measured, use
 
-LOCAL = {"client": "kernel, local device"}
-SHARED = {"client": "kernel client of a server"}
 # 16,384 tokens are 1,024 blocks: 0.5 s of prefill here.
 PREFILL = curve(0.0, 0.5 / 16384, 0.0)
 GOAL = Goal(16384, 5.0)
@@ -66,12 +64,12 @@ def test_nothing_is_said_without_prefill() -> None:
 
 
 def test_tiers_are_chosen_by_who_can_read_them() -> None:
-    said = which_tier([FAST, SLOW], {"nvme": LOCAL, "cephfs": SHARED})
+    said = which_tier([FAST, SLOW], {"nvme": False, "cephfs": True})
     assert said[0].startswith("One node: nvme, which restores 16,384 tokens in")
     assert said[1].startswith("Pods that move and several replicas: no shared tier pays; the best, cephfs, restores")
     assert any(text.startswith("Reject cephfs: ") for text in said)
     assert not any(text.startswith("Reject cephfs beyond ") for text in said)
-    both = which_tier([FAST, decided("ceph2", 20_000.0)], {"nvme": LOCAL, "ceph2": SHARED})
+    both = which_tier([FAST, decided("ceph2", 20_000.0)], {"nvme": False, "ceph2": True})
     assert both[1].startswith("Pods that move and several replicas: ceph2, since all of them can read it")
 
 
@@ -79,13 +77,13 @@ def test_a_tier_that_wins_is_rejected_where_it_breaks_the_budget() -> None:
     at = measured(4000.0)
     # 1,024 blocks at 4,000 a second are 256 ms: faster than the 500 ms of prefill, and more than 100 ms.
     slow = decide(use(), "nvme", 1, at, at, PREFILL, Goal(16384, 0.1))
-    (rejected,) = [text for text in which_tier([slow], {"nvme": LOCAL}) if text.startswith("Reject")]
+    (rejected,) = [text for text in which_tier([slow], {"nvme": False}) if text.startswith("Reject")]
     assert rejected.startswith("Reject nvme beyond ")
     assert "100 ms" in rejected
 
 
 def test_without_a_shared_tier_that_is_said() -> None:
-    assert which_tier([FAST], {"nvme": LOCAL})[1].startswith("Pods that move and several replicas: no shared tier was")
+    assert which_tier([FAST], {"nvme": False})[1].startswith("Pods that move and several replicas: no shared tier was")
 
 
 def test_nothing_is_chosen_from_tiers_that_nobody_can_judge() -> None:

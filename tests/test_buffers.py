@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 
 from kvbench.checks.requests import by_lane
+from kvbench.decide.crossover import Goal
+from kvbench.decide.decision import Wanted
 from kvbench.decide.runs import LoadedRun
 from kvbench.drivers import region
 from kvbench.drivers.fio.job import render_points, run_environment
@@ -32,8 +34,9 @@ from kvbench.record.point import Point
 from kvbench.record.requests import requests_each
 from kvbench.record.results import PointResult, Round, RunResult
 from kvbench.report import memory as memory_report
-from kvbench.report.sheets import measured
-from kvbench.report.tables import points_table
+from kvbench.report.scene import Scene, scene_of
+from kvbench.report.tables.measured import measured, short_measured
+from kvbench.report.tables.memory import memory
 from kvbench.run import measurement
 from kvbench.tiers import device
 from kvbench.tiers.mounts import DeviceCounters, Mount
@@ -259,7 +262,7 @@ def test_fio_gets_the_nearest_that_it_offers() -> None:
     ("arguments", "said"),
     [
         (("--tier", "dram", "--buffers", "huge"), "no tier of this run is read into memory"),
-        (("--buffers", "small"), "choose engine, own or huge"),
+        (("--buffers", "small"), "is not one of 'engine', 'own', 'huge'"),
         (("--buffers", "own", "--published"), "leaves memory to fio"),
     ],
 )
@@ -382,20 +385,26 @@ def test_diff_compares_requests() -> None:
     assert "requests" not in [item.metric for item in unseen]
 
 
+def scene(found: list[LoadedRun]) -> Scene:
+    """The runs as the tables of a report see them."""
+    return scene_of((), found, Wanted(None, None, Goal()))
+
+
 def test_the_tables_show_requests_where_a_device_was_seen() -> None:
     with_device, without = RunResult("now", points=(split(1.25),)), RunResult("now", points=(point(),))
-    table = points_table(with_device)
-    at = table.columns.index("requests")
-    assert [row[at] for row in table.rows] == ["1.25"]
+    device, plain_run = [LoadedRun("a", Path("a"), with_device)], [LoadedRun("a", Path("a"), without)]
+    table = short_measured(device)
+    at = table.headings.index("requests")
+    assert [row[at] for row in table.texts] == ["1.25"]
     assert at in table.right
-    assert "requests" not in points_table(without).columns
-    sheet = measured([LoadedRun("a", Path("a"), with_device)])
+    assert "requests" not in short_measured(plain_run).headings
+    sheet = measured(scene(device))
     (row,) = sheet.rows
     (cell,) = [cell for cell, column in zip(row, sheet.columns, strict=True) if column.key == "requests_each"]
     assert (cell.text, cell.value) == ("1.25", 1.25)
     (cell,) = [cell for cell, column in zip(row, sheet.columns, strict=True) if column.key == "buffer_memory"]
     assert cell.text == "one region in /dev/shm on huge pages"
-    plain = measured([LoadedRun("a", Path("a"), without)])
+    plain = measured(scene(plain_run))
     assert not {"requests_each", "buffer_memory"} & {column.key for column in plain.columns}
     assert {len(row) for row in plain.rows} == {len(plain.columns)}
 
@@ -410,13 +419,15 @@ def runs(*points: PointResult, **environment: object) -> list[LoadedRun]:
 def test_the_report_says_what_huge_pages_would_bring() -> None:
     (advice,) = memory_report.advice(runs(ENGINE, HUGE))
     (sentence,) = advice.words
-    assert sentence.startswith("nvme: the CPU tier on a tmpfs with huge=always reads 1.50 times as fast here (95 % 1.4")
-    assert "1.125 MiB, 1 at once; 1.30 device requests for each read and 1.01 with them" in sentence
+    assert sentence.startswith(
+        "nvme: the CPU tier on a tmpfs with huge=always reads 1.50 times as fast here (95 % 1.37"
+    )
+    assert "1.125 MiB, 1 at once; 1.29 device requests for each read and 1.01 with them" in sentence
     (how,) = advice.choice
     assert "mount -o remount,huge=always /dev/shm" in how
     assert "hostPath" in how
-    (row,) = memory_report.sheet(runs(HUGE, ENGINE)).rows
-    assert [row[at].text for at in (7, 10, 11)] == ["1.50", "1.30", "1.01"]
+    (row,) = memory(scene(runs(HUGE, ENGINE))).rows
+    assert [row[at].text for at in (7, 10, 11)] == ["1.50", "1.29", "1.01"]
 
 
 def test_the_report_says_nothing_that_was_not_measured() -> None:
@@ -429,7 +440,7 @@ def test_the_report_says_nothing_that_was_not_measured() -> None:
         runs(ENGINE, replace(HUGE, driver="replay")),
         runs(ENGINE, HUGE, kernel="6.1"),
     ):
-        assert (memory_report.advice(unlike), memory_report.sheet(unlike).rows) == ((), ())
+        assert (memory_report.advice(unlike), memory(scene(unlike)).rows) == ((), ())
     (advice,) = memory_report.advice(runs(ENGINE, replace(HUGE, rounds=HUGE.rounds[:1])))
     assert "in one round only" in advice.words[0]
     noisy = in_rounds([60e6, 240e6, 100e6], [1.3, 1.0, 1.1], "huge")

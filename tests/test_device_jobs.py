@@ -10,14 +10,16 @@ import pytest
 from kvbench.drivers import Site
 from kvbench.drivers.fio import data
 from kvbench.drivers.fio.job import render_layout, render_points
-from kvbench.drivers.settings import DeviceUse, JobSettings
+from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
 from kvbench.record.point import Point
 from kvbench.record.results import Mix
-from kvbench.tiers import device_tier, target
+from kvbench.tiers import device_tier
 from kvbench.tiers.block import BlockDevice
-from kvbench.tiers.device_tier import DeviceTier
+from kvbench.tiers.consent import require_consent
+from kvbench.tiers.device_tier import DeviceSpace, DeviceTier
 from kvbench.tiers.directory import DirectoryTier, Workspace
+from kvbench.tiers.tier import DeviceUse
 from tests.conftest import FakeFio, Outcome
 
 Kvbench = Callable[..., Outcome]
@@ -76,7 +78,8 @@ def test_directories_are_laid_out_as_ever() -> None:
 def test_fio_may_write_to_a_device_only_where_everything_says_so(
     writes: bool, writable: bool, use: DeviceUse, tmp_path: Path
 ) -> None:
-    site = Site(tier(writable=writable), Workspace(tmp_path, "token"), settings(use))
+    device = tier(writable=writable)
+    site = Site(device, DeviceSpace(tmp_path, "token", tier=device), settings(use))
     assert data.is_read_only(site, writes=writes) == (not (writes and writable and use == "write"))
     assert data.place_of(site) == DEVICE.path
 
@@ -90,17 +93,17 @@ def test_directories_are_never_read_only(tmp_path: Path) -> None:
 
 def test_consent_is_asked_for_devices_that_are_written_only(tmp_path: Path) -> None:
     folder = DirectoryTier("d", tmp_path, None, 1 << 30)
-    target.require_consent([(folder, True), (tier(), False)], [])
-    target.require_consent([(tier(), True)], ["/dev/nvme1n1"])
+    require_consent([(folder, True), (tier(), False)], [])
+    require_consent([(tier(), True)], ["/dev/nvme1n1"])
     with pytest.raises(TierError, match="--allow-destroy /dev/nvme1n1"):
-        target.require_consent([(folder, True), (tier(), True)], [])
+        require_consent([(folder, True), (tier(), True)], [])
 
 
 def test_consent_for_no_tier_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none is a block device"):
-        target.require_consent([(DirectoryTier("d", tmp_path, None, 1), True)], ["/dev/nvme1n1"])
+        require_consent([(DirectoryTier("d", tmp_path, None, 1), True)], ["/dev/nvme1n1"])
     with pytest.raises(UsageError, match=r"--allow-destroy /dev/sdb is not the resolved path .* \(/dev/nvme1n1\)"):
-        target.require_consent([(tier(), False)], ["/dev/sdb"])
+        require_consent([(tier(), False)], ["/dev/sdb"])
 
 
 def test_a_directory_run_refuses_consent_for_a_device(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kvbench.host import environment
 from kvbench.run import doctor
-from kvbench.tiers import endpoint, kinds, probe
+from kvbench.tiers import endpoint, filesystems, memory, probe
 from kvbench.tiers.mounts import Mount
 from tests.conftest import FakeFio, Outcome
 
@@ -173,7 +173,7 @@ def test_a_path_that_does_not_answer_is_given_up_and_cleaned_later(
     ],
 )
 def test_every_kind_of_mount_has_a_name(filesystem: str, source: str, options: str, said: str) -> None:
-    assert kinds.describe(Mount("/mnt", filesystem, source, options, "0:999")) == said
+    assert filesystems.describe(Mount("/mnt", filesystem, source, options, "0:999")) == said
 
 
 @pytest.mark.parametrize(
@@ -188,16 +188,16 @@ def test_every_kind_of_mount_has_a_name(filesystem: str, source: str, options: s
     ],
 )
 def test_what_limits_a_measurement_is_said_with_a_next_step(filesystem: str, source: str, part: str) -> None:
-    said = kinds.caveat(Mount("/mnt", filesystem, source, "rw", "0:999"))
+    said = filesystems.caveat(Mount("/mnt", filesystem, source, "rw", "0:999"))
     assert said is not None
     assert part in said
     assert "; " in said
 
 
 def test_a_local_disk_needs_no_caveat() -> None:
-    assert kinds.caveat(Mount("/mnt", "xfs", "/dev/sda1", "rw", "8:1")) is None
-    assert kinds.caveat(None) is None
-    assert kinds.describe(None).startswith("a directory")
+    assert filesystems.caveat(Mount("/mnt", "xfs", "/dev/sda1", "rw", "8:1")) is None
+    assert filesystems.caveat(None) is None
+    assert filesystems.describe(None).startswith("a directory")
 
 
 def test_the_endpoint_comes_from_the_aws_settings(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_credentials_in_the_endpoint_are_refused_and_never_shown(
 def test_dram_is_described_with_the_cost_of_a_copy(
     kvbench: Kvbench, fake_fio: FakeFio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_COPY_S", 0.01)
+    monkeypatch.setattr(memory, "_COPY_S", 0.01)
     found, findings = examined(kvbench("doctor", "--tier", "dram", "--json"))
     assert found["kind"] == "memory of this host"
     assert {"copy, 1 thread", "copy, 16 threads"} <= set(findings)

@@ -119,7 +119,7 @@ def test_numa_placement_is_what_the_kernel_allows(tmp_path: Path) -> None:
 def test_a_long_section_has_the_batches_of_its_seconds(
     kvbench: Kvbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("batches", "runner"):
+    for module in ("record.batches", "run.runner"):
         monkeypatch.setattr(f"kvbench.{module}.SEPARATE_S", 1.0)
     options = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--dataset", "16MiB", "--runtime", "4")
     assert kvbench("fio", "--tier", "dram", *options, "-o", tmp_path / "run").code == 0

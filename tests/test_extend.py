@@ -55,7 +55,8 @@ def _module_name(file: str) -> str:
 
 def extend(monkeypatch: pytest.MonkeyPatch, home: ModuleType, name: str, line: str, **known: Any) -> None:
     """Put the line where the page says that it goes."""
-    names, registry = {**vars(home), **known}, getattr(home, name)
+    names = {**vars(home), **known}
+    registry = eval(name, names)
     if isinstance(registry, dict):
         ((key, value),) = eval("{" + line + "}", names).items()
         assert key not in registry
@@ -63,11 +64,8 @@ def extend(monkeypatch: pytest.MonkeyPatch, home: ModuleType, name: str, line: s
     elif isinstance(registry, tuple):
         monkeypatch.setattr(home, name, (*eval(f"({line})", names), *registry))
     else:
-
-        def longer(judged: object, runs: object, wanted: object) -> tuple[object, ...]:
-            return (*registry(judged, runs, wanted), *eval(f"({line})", {**names, "runs": runs}))
-
-        monkeypatch.setattr(home, name, longer)
+        parts, key = name.removesuffix('"]').split('["')
+        monkeypatch.setitem(getattr(home, parts), key, [*registry, *eval(f"({line})", names)])
 
 
 def toy_config(tmp_path: Path) -> Path:

@@ -14,12 +14,13 @@ import pytest
 
 from kvbench.commands.options import NamedTier
 from kvbench.commands.planning import DriverOptions, MethodOptions, ModelOptions, Request, replays_by_default
+from kvbench.decide.runs import LoadedRun
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
 from kvbench.record.fidelity import compare_drivers, fidelity_json
 from kvbench.record.point import Point
 from kvbench.record.results import Direction, LatencyNs, PointResult, Round, RunResult
-from kvbench.report.fidelity import fidelity_table
+from kvbench.report.tables.comparison import short_fidelity
 from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.mounts import Mount
 from tests.conftest import Outcome
@@ -58,7 +59,7 @@ def test_the_ratio_is_fio_to_replay_with_the_interval_of_the_rounds() -> None:
     assert bandwidth["agreement"] == "differs"
     assert p99["agreement"] == p50["agreement"] == "within 10 %"
     assert (bandwidth["tier"], bandwidth["numjobs"], bandwidth["direction"]) == ("t", 16, "read")
-    rows = fidelity_table(run).rows
+    rows = short_fidelity([LoadedRun("run", Path(), run)]).texts
     assert len(rows) == 3
     assert rows[2][-1] == "differs"
 

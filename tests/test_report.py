@@ -32,11 +32,11 @@ from kvbench.record.histogram import Histogram
 from kvbench.record.results import Caveat, PointResult, RunResult
 from kvbench.report import drawing, figures, files
 from kvbench.report.build import build
-from kvbench.report.data import Cell, Column, Report, Sheet, as_table, clean, scrubbed, to_json
+from kvbench.report.data import Cell, Head, Report, Sheet, clean, scrubbed, to_json
 from kvbench.report.drawing import line_number, pushed_apart, short
 from kvbench.report.figures import target_times
 from kvbench.report.html import html
-from kvbench.report.references import references
+from kvbench.report.tables.references import beside
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
 
@@ -210,7 +210,7 @@ def test_published_tiers_stand_beside_the_measured_ones_at_the_same_io(report: R
 
 def test_io_that_nobody_published_has_no_such_table(tmp_path: Path) -> None:
     runs = [loaded(tmp_path)]
-    assert references(runs, ()).rows == ()
+    assert beside(runs, ()).rows == ()
 
 
 def test_a_model_that_the_samples_are_not_of(tmp_path: Path) -> None:
@@ -387,11 +387,11 @@ def test_hostile_names_are_no_formulas(hostile: Report) -> None:
 
 def test_csv_is_in_base_units_and_says_nothing_of_the_unknown() -> None:
     sheet = Sheet(
-        "s", "S", (Column("a_s", "a", True), Column("b", "b")),
+        "s", "S", (Head("a_s", "a", True), Head("b", "b")),
         ((Cell("1.00 s", 1.0, "x"), Cell("n", "=x")), (Cell("–"), Cell("–"))),
     )  # fmt: skip
     assert files.csv_text(sheet) == "a_s,b\n1.0,'=x\n,\n"
-    assert as_table(sheet, ["b"]).rows == (("n",), ("–",))
+    assert sheet.only("b").texts == [["n"], ["–"]]
 
 
 @given(st.text())

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from kvbench.checks import judge
+from kvbench.decide.runs import LoadedRun
 from kvbench.record.events import complete, events_of, mark, standstills, with_events
 from kvbench.record.recorder import Recorder, series_of
 from kvbench.record.results import Event, Round, RunResult, load_series, save
-from kvbench.report.events import events_table
+from kvbench.report.tables.events import short_events
 from kvbench.run.watch import Watch, state_of
 from tests.conftest import Outcome
 from tests.factories import MS, point
@@ -209,10 +210,10 @@ def test_an_event_is_shown_with_rate_and_latency_around_it(tmp_path: Path) -> No
     found = [Event(3, "no reads for 1 s"), Event(5, "up -> down")]
     (tmp_path / "series.json").write_text(json.dumps(with_events(entries, found)))
     measured = point(series="series.json", events=tuple(found), rounds=(Round(1, 5.0),))
-    table = events_table(tmp_path, RunResult("now", points=(measured,)))
-    assert [row[2:] for row in table.rows] == [
-        ("3", "no reads for 1 s", "reads 200 -> 100 MiB/s, mean latency 10.0 -> 40.0 ms"),
-        ("5", "up -> down", "reads 166.7 -> 100 MiB/s, mean latency 16.0 -> 40.0 ms"),
+    rows = short_events([LoadedRun("run", tmp_path, RunResult("now", points=(measured,)))]).texts
+    assert [row[2:] for row in rows] == [
+        ["3", "no reads for 1 s", "reads 200 -> 100 MiB/s, mean latency 10.0 -> 40.0 ms"],
+        ["5", "up -> down", "reads 166.7 -> 100 MiB/s, mean latency 16.0 -> 40.0 ms"],
     ]
 
 
@@ -226,7 +227,7 @@ def test_with_latencies_by_second_the_tail_is_compared_exactly(tmp_path: Path) -
     path.write_text(json.dumps(series_of([recorder], 40, {})))
     mark(path, [Event(21, "up -> down")])
     measured = point(series="series.json", events=(Event(21, "up -> down"),))
-    (row,) = events_table(tmp_path, RunResult("now", points=(measured,))).rows
+    (row,) = short_events([LoadedRun("run", tmp_path, RunResult("now", points=(measured,)))]).texts
     assert row[-1] == "reads 100 -> 100 MiB/s, mean latency 1.00 -> 5.90 ms, p99 1.00 -> 50.1 ms"
     # The bins of seconds that are compared with nothing are most of a long series' size.
     assert ["bins" in entry["read"] for entry in json.loads(path.read_text())][:12] == [False] * 10 + [True] * 2
@@ -346,5 +347,5 @@ def test_a_killed_run_leaves_no_watch_behind(start: Start, tmp_path: Path) -> No
 def test_a_series_that_is_gone_shows_events_without_numbers(tmp_path: Path) -> None:
     measured = point(series="gone.json", events=(Event(3, "up -> down"),))
     assert load_series(tmp_path, measured) == []
-    table = events_table(tmp_path, RunResult("now", points=(measured,)))
-    assert [row[2:] for row in table.rows] == [("3", "up -> down", "")]
+    rows = short_events([LoadedRun("run", tmp_path, RunResult("now", points=(measured,)))]).texts
+    assert [row[2:] for row in rows] == [["3", "up -> down", ""]]

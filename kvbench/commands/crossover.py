@@ -18,9 +18,12 @@ from kvbench.decide.decision import Decisions, WhatIf
 from kvbench.decide.whatif import parse_what_if
 from kvbench.errors import UsageError
 from kvbench.record import results
-from kvbench.report import decisions as tables
+from kvbench.report.data import Sheet
+from kvbench.report.decisions import PUBLISHED_NOTE, footnotes
+from kvbench.report.markdown import markdown as as_markdown
 from kvbench.report.ours import MARKDOWN_HEADING, require_ours
-from kvbench.report.tables import markdown as as_markdown
+from kvbench.report.tables import DECISION
+from kvbench.report.tables.published import published
 from kvbench.run import rundir
 
 # The tails of the published figure, in seconds.
@@ -93,13 +96,14 @@ def crossover(
     )
     decided = decision.decide_runs([results.open_run(path) for path in found], wanted)
     decided = replace(decided, notes=tuple(dict.fromkeys((*decided.notes, *prefill.curve.notes))))
+    shown = [make(decided) for make in DECISION]
     if markdown is not None:
         require_ours(markdown, f"# {MARKDOWN_HEADING}")
-        results.write_atomically(markdown, as_markdown(tables.all_tables(decided), MARKDOWN_HEADING))
+        results.write_atomically(markdown, as_markdown(shown, MARKDOWN_HEADING))
     if json:
         console.print_json(_with_samples(contract.to_json(decided), prefill))
         return
-    _print(decided)
+    _print(shown, decided)
 
 
 def _runs(named: Sequence[Path] | None) -> Sequence[Path]:
@@ -121,10 +125,9 @@ def _with_samples(printed: dict[str, Any], prefill: Prefill | None) -> dict[str,
     return {**printed, "prefill": {**printed["prefill"], **told}}
 
 
-def _print(decided: Decisions) -> None:
-    for table in tables.all_tables(decided):
-        console.print_table(table.title, table.columns, table.rows, right=table.right)
-    for line in tables.footnotes(decided):
+def _print(shown: Sequence[Sheet], decided: Decisions) -> None:
+    console.print_sheets(shown)
+    for line in footnotes(decided):
         console.print_line(line)
 
 
@@ -137,6 +140,5 @@ def _published(tails_s: Sequence[float], prefill: Prefill | None, *, as_json: bo
     if as_json:
         console.print_json(_with_samples(contract.published_json(tails_s, curve), prefill))
         return
-    table = tables.published_table(tails_s, curve)
-    console.print_table(table.title, table.columns, table.rows, right=table.right)
-    console.print_line(tables.PUBLISHED_NOTE)
+    console.print_sheets([published(tails_s, curve)])
+    console.print_line(PUBLISHED_NOTE)

@@ -13,7 +13,7 @@ from kvbench.commands.options import JsonOption
 from kvbench.errors import UsageError
 from kvbench.host.environment import differences
 from kvbench.record import comparison, results
-from kvbench.report.differences import difference_table
+from kvbench.report.tables.comparison import differences as differences_table
 
 
 def diff(
@@ -42,5 +42,4 @@ def diff(
         return
     for name, before, after in changed:
         console.print_line(f"different {name}: {before} and {after}")
-    table = difference_table(found)
-    console.print_table(table.title, table.columns, table.rows, right=table.right)
+    console.print_sheets([differences_table(found)])

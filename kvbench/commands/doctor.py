@@ -7,7 +7,8 @@ from dataclasses import asdict
 from kvbench import console
 from kvbench.commands.options import JsonOption, TiersOption
 from kvbench.errors import EXIT_OK, EXIT_USAGE
-from kvbench.run.doctor import Finding, examine_host, examine_tier, is_sound
+from kvbench.run.doctor import examine_host, examine_tier, is_sound
+from kvbench.tiers.findings import Finding
 
 
 def doctor(*, tier: TiersOption = None, json: JsonOption = False) -> int:

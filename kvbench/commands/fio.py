@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -22,22 +23,19 @@ from kvbench.commands.planning import (
 from kvbench.commands.prefill_options import Prefill, TargetOptions, TtftOptions
 from kvbench.decide import decision
 from kvbench.decide.crossover import Goal
+from kvbench.decide.runs import LoadedRun
 from kvbench.drivers.registry import find_programs
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, UsageError
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.record import results
 from kvbench.record.fidelity import compare_drivers, fidelity_json
 from kvbench.record.results import RunResult
-from kvbench.report import tables
-from kvbench.report.events import events_table
-from kvbench.report.fidelity import fidelity_table
 from kvbench.report.summary import write_summary
+from kvbench.report.tables import RUN
 from kvbench.run import rundir, runner
 from kvbench.run.measurement import Measurement, TierPlan
-from kvbench.tiers.bucket import SCHEME
-from kvbench.tiers.directory import DirectoryTier
-from kvbench.tiers.target import inspect, needs_yes, shared_by
-from kvbench.tiers.unmounted import unmounted
+from kvbench.tiers.kinds import inspect
+from kvbench.tiers.tier import Tier
 from kvbench.units import format_bytes
 
 
@@ -69,7 +67,7 @@ def fio(
     if wanted is not None:
         _say_unmounted(wanted)
         if dry_run:
-            _describe(wanted, as_json=json)
+            _describe(wanted, consent.devices, as_json=json)
             return EXIT_OK
         if drivers.driver is None and not drivers.fidelity:
             _say_replayed(wanted)
@@ -112,10 +110,6 @@ def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: Co
         console.note(f"run directory: {opened.path}")
 
 
-_DOES_IN_MEMORY = "take {} of"
-_DOES = {None: "write {} below", "read": "read {} of", "write": "OVERWRITE {} of"}
-
-
 def _say_replayed(wanted: Measurement) -> None:
     replayed = [plan.name for plan in wanted.tiers if plan.driver == "replay"]
     if replayed:
@@ -127,8 +121,7 @@ def _say_replayed(wanted: Measurement) -> None:
 
 def _say_unmounted(wanted: Measurement) -> None:
     for name, target in dict.fromkeys((plan.name, plan.target) for plan in wanted.tiers):
-        tier = inspect(name, target)
-        said = unmounted(tier.path) if isinstance(tier, DirectoryTier) else None
+        said = inspect(name, target).unmounted()
         if said is not None:
             console.note(f"{name}: {said}. Mount it first, unless the root file system is what you mean to measure.")
 
@@ -156,11 +149,8 @@ def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
         extra = {"fidelity": fidelity_json(compared)} if compared else {}
         console.print_json({"run_dir": str(run_dir), **results.to_json(result), **extra})
         return
-    measured = (tables.models_table(result), tables.points_table(result))
-    shown = (*measured, fidelity_table(result), events_table(run_dir, result))
-    for table in (*shown, tables.warnings_summary(result)):
-        if table.rows:
-            console.print_table(table.title, table.columns, table.rows, right=table.right)
+    runs = (LoadedRun(run_dir.name, run_dir, result),)
+    console.print_sheets(make(runs) for make in RUN)
 
 
 def exit_code(result: RunResult, *, strict: bool) -> int:
@@ -170,14 +160,14 @@ def exit_code(result: RunResult, *, strict: bool) -> int:
     return EXIT_MEASUREMENT if unmeasured or doubted else EXIT_OK
 
 
-def _describe(wanted: Measurement, *, as_json: bool) -> None:
-    found = {plan.name: inspect(plan.name, plan.target) for plan in wanted.tiers}
-    guarded = [plan.name for plan in wanted.tiers if plan.target.startswith(SCHEME) and needs_yes(found[plan.name])]
-    shared = {name: why for name, tier in found.items() if (why := shared_by(tier)) is not None}
+def _describe(wanted: Measurement, allow_destroy: Sequence[str], *, as_json: bool) -> None:
+    tiers = {plan.name: inspect(plan.name, plan.target, allow_destroy) for plan in wanted.tiers}
+    guarded = [name for name, tier in tiers.items() if tier.needs_yes]
+    shared = {name: why for name, tier in tiers.items() if (why := tier.renamed_by()) is not None}
     if as_json:
         console.print_json({**asdict(wanted), "needs_yes": guarded, "needs_allow_shared": list(shared)})
         return
-    seconds = sum(_describe_tier(wanted, plan) for plan in wanted.tiers)
+    seconds = sum(_describe_tier(wanted, plan, tiers[plan.name]) for plan in wanted.tiers)
     console.print_table(
         None,
         ("point", "tier", "I/O", "mix", "jobs"),
@@ -196,13 +186,12 @@ def _describe(wanted: Measurement, *, as_json: bool) -> None:
     console.print_line(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")
 
 
-def _describe_tier(wanted: Measurement, plan: TierPlan) -> int:
+def _describe_tier(wanted: Measurement, plan: TierPlan, tier: Tier) -> int:
     """Print what would be done to a tier; the seconds that its points take."""
     settings = plan.settings
     count = sum(1 for point in wanted.points if (point.tier, point.driver) == (plan.name, plan.driver))
-    does = _DOES_IN_MEMORY if plan.driver == "memory" else _DOES[settings.device]
     console.print_line(
-        f"{plan.name}: would {does.format(format_bytes(settings.dataset_bytes))} {plan.target} "
+        f"{plan.name}: would {tier.would(format_bytes(settings.dataset_bytes))} {plan.target} "
         f"and measure {count} points of {settings.runtime_s} s"
     )
     return count * settings.runtime_s * wanted.repeats

@@ -21,6 +21,7 @@ from kvbench.drivers.fio.job import render_points
 from kvbench.errors import UsageError
 from kvbench.record.results import write_atomically
 from kvbench.run.plan import job_comments
+from kvbench.tiers.kinds import kind_of
 
 
 def jobs(
@@ -36,10 +37,9 @@ def jobs(
     ] = None,
 ) -> None:
     """Load, derive, plan, render."""
-    other = tier.target.startswith("s3://") or tier.target == "dram"
     # Nothing is requested or written here.
     consent = ConsentOptions(allow_shared=True, yes=True)
-    drivers = DriverOptions(driver=None if other else "fio")
+    drivers = DriverOptions(driver="fio" if kind_of(tier.target).programs.get("fio") == "fio" else None)
     measurement = measurement_for(Request([tier], models, method, drivers, consent=consent))
     plan = measurement.tiers[0]
     if plan.driver != "fio":

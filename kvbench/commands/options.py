@@ -13,6 +13,7 @@ from kvbench.commands.groups import parsed
 from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
+from kvbench.tiers.kinds import name_of
 from kvbench.units import parse_size, split_list
 
 
@@ -127,9 +128,7 @@ def parse_tier(text: str) -> NamedTier:
     name, separator, target = text.partition("=")
     if separator and target and "/" not in name:
         return NamedTier(name, target)
-    if text.startswith("s3://"):
-        return NamedTier(text.removeprefix("s3://").strip("/"), text)
-    return NamedTier(Path(text).expanduser().resolve().name or "root", text)
+    return NamedTier(name_of(text), text)
 
 
 def parse_label(text: str) -> Label:

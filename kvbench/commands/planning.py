@@ -34,9 +34,9 @@ from kvbench.record.results import Mix, Use
 from kvbench.run.before_read import parse_command
 from kvbench.run.measurement import Measurement, Method, TierPlan, plan_tier
 from kvbench.run.plan import points_for, uses_of
-from kvbench.tiers.bucket import BucketTier
-from kvbench.tiers.directory import DirectoryTier
-from kvbench.tiers.target import Tier, inspect, require_consent, require_nearby, require_unshared
+from kvbench.tiers.consent import require_consent, require_nearby, require_unshared
+from kvbench.tiers.kinds import inspect
+from kvbench.tiers.tier import Tier
 from kvbench.units import parse_size, split_list
 
 _MIXES: tuple[Mix, ...] = ("mixed", "read", "write")
@@ -383,16 +383,12 @@ def _require_allowed(request: Request, tiers: Collection[Tier], io_bytes: Sequen
 
 def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
     """The drivers that measure a tier: those of --fidelity or --driver where it has a choice, else the tier's own."""
-    asked = request.drivers
-    if isinstance(tier, BucketTier):
-        return ("fio" if asked.driver == "fio" else tier.driver,)
-    if not isinstance(tier, DirectoryTier):
-        return (tier.driver,)
-    if asked.fidelity:
+    asked, choice = request.drivers, tier.kind.programs
+    if asked.fidelity and choice.keys() >= set(_FIDELITY_DRIVERS):
         return _FIDELITY_DRIVERS
-    if asked.driver in _FIDELITY_DRIVERS:
+    if asked.driver is not None and asked.driver in choice:
         return (asked.driver,)
-    return ("replay" if replays_by_default(tier, request) else tier.driver,)
+    return ("replay" if replays_by_default(tier, request) else tier.kind.driver,)
 
 
 def replays_by_default(tier: Tier, request: Request) -> bool:
@@ -401,12 +397,12 @@ def replays_by_default(tier: Tier, request: Request) -> bool:
     On CephFS fio gave 576 KiB blocks 1.4 to 1.6 times as fast as vLLM's own calls, which open, close and rename a file
     for each (docs/replay.md); on local file systems they agreed.
     """
-    mount, method = tier.mount, request.method
+    method = request.method
     chosen = request.drivers.driver is not None or method.published or method.layout != "large-files"
     connector = request.models.connector or request.default_connector
-    if chosen or method.access != "random" or connector != vllm_fs.NAME or mount is None:
+    if chosen or method.access != "random" or connector != vllm_fs.NAME:
         return False
-    return isinstance(tier, DirectoryTier) and mount.kind in ("network", "fuse")
+    return tier.slow_opens
 
 
 def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:

@@ -16,7 +16,7 @@ from kvbench.commands.trace_options import TraceOptions
 from kvbench.errors import UsageError
 from kvbench.layout.models import size_model
 from kvbench.layout.sized import SizedModel
-from kvbench.report.data import as_table, clean
+from kvbench.report.data import clean
 from kvbench.report.reuse import answer_json, notes, points_sheet, shares_sheet, summary_rows, working_set_sheet
 from kvbench.traces.answer import Answer, Capacity, answer
 from kvbench.traces.weights import block_weight
@@ -169,7 +169,6 @@ def _show(found: Answer, sized: SizedModel | None, path: Path, form: str) -> Non
     for make in (points_sheet, shares_sheet, working_set_sheet):
         sheet = make(found)
         if sheet.rows:
-            table = as_table(sheet)
-            console.print_aligned(table.title, table.columns, table.rows, right=table.right)
+            console.print_aligned(sheet.title, sheet.headings, sheet.texts, right=sheet.right)
     for line in notes(found, sized):
         console.print_text(line)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from kvbench.decide.crossover import Crossover
 from kvbench.prefill.curve import PrefillCurve
+from kvbench.record.results import RunResult
+from kvbench.tiers.shared import was_shared
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -24,7 +26,6 @@ from kvbench.units import (
 SATURATED = 0.95
 # Closer than this a factor would round to 1.
 _ALIKE = 1.05
-_SHARED_CLIENTS = ("server", "FUSE", "S3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +163,24 @@ def _needed(crossover: Crossover) -> str:
     )
 
 
-def which_tier(crossovers: Sequence[Crossover], facts: Mapping[str, Mapping[str, object]]) -> list[str]:
+def is_shared(run: RunResult, tier: str) -> bool | None:
+    """Whether other hosts can read a tier of the run, also of an old one; None where that is not known."""
+    traits = run.tier_traits.get(tier)
+    return was_shared(run.tiers.get(tier, {})) if traits is None else traits.shared
+
+
+def which_tier(crossovers: Sequence[Crossover], shared: Mapping[str, bool | None]) -> list[str]:
     """Sentences that choose a tier by topology and reject what the study's rules reject, for one model and load.
 
-    ``facts`` are the tiers' by name. A tier is shared when other hosts can read it too.
+    ``shared`` says by the tier's name whether other hosts can read it; None is not known.
     """
     known = [item for item in crossovers if item.at_target is not None and item.verdict != "cannot say"]
     if not known:
         return []
-    local = [item for item in known if not _is_shared(facts.get(item.tier, {}))]
-    shared = [item for item in known if _is_shared(facts.get(item.tier, {}))]
-    return [*_single_node(local), *_several(shared, local), *_rejected(known)]
+    of_all = [item for item in known if shared.get(item.tier)]
+    own = [item for item in known if not shared.get(item.tier)]
+    unknown = [item.tier for item in own if shared.get(item.tier) is None]
+    return [*_single_node(own), *_several(of_all, unknown), *_rejected(known)]
 
 
 def _single_node(local: Sequence[Crossover]) -> list[str]:
@@ -186,7 +194,7 @@ def _single_node(local: Sequence[Crossover]) -> list[str]:
     return []
 
 
-def _several(shared: Sequence[Crossover], local: Sequence[Crossover]) -> list[str]:
+def _several(shared: Sequence[Crossover], unknown: Sequence[str]) -> list[str]:
     viable = [item for item in shared if item.verdict == "viable"]
     if viable:
         best = min(viable, key=_p99)
@@ -200,9 +208,12 @@ def _several(shared: Sequence[Crossover], local: Sequence[Crossover]) -> list[st
             f"Pods that move and several replicas: no shared tier pays; the best, {best.tier}, restores "
             f"{_time_text(best)}, so a pod that moved computes its prompts again."
         ]
-    if local:
-        return ["Pods that move and several replicas: no shared tier was measured, and local ones stay behind."]
-    return []
+    if unknown:
+        return [
+            "Pods that move and several replicas: no tier is known to be shared; whether other hosts can read "
+            f"{' and '.join(unknown)} was not recorded."
+        ]
+    return ["Pods that move and several replicas: no shared tier was measured, and local ones stay behind."]
 
 
 def _rejected(known: Sequence[Crossover]) -> list[str]:
@@ -224,10 +235,6 @@ def _rejected(known: Sequence[Crossover]) -> list[str]:
             )
             found.append(f"Reject {item.tier} {reach}: restoring takes more than {format_duration_s(budget.seconds)}.")
     return found
-
-
-def _is_shared(facts: Mapping[str, object]) -> bool:
-    return any(word in str(facts.get("client", "")) for word in _SHARED_CLIENTS)
 
 
 def _p99(item: Crossover) -> float:

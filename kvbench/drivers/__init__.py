@@ -12,7 +12,7 @@ from kvbench.errors import Interrupted
 from kvbench.record.point import Point
 from kvbench.record.results import Observation, PointResult, Status
 from kvbench.tiers.directory import Workspace
-from kvbench.tiers.target import Tier
+from kvbench.tiers.tier import Tier
 
 SERIES_NAME = "series.json"
 

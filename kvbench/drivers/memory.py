@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvbench.checks import judge
-from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
+from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.errors import Interrupted, TierError
 from kvbench.host import environment
 from kvbench.record.point import Point
-from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
+from kvbench.record.recorder import Recorder, series_of, total_bytes
 from kvbench.record.results import Observation, write_atomically
 from kvbench.tiers.dram import copy_blocks, new_pool
 from kvbench.units import format_bandwidth, format_bytes
@@ -59,10 +59,10 @@ class MemoryDriver:
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """Copy blocks for ``runtime_s`` seconds."""
         if self._pool is None:
-            return Observation(unmeasured(point, "failed", "the memory was not laid out"), {})
+            return nothing(point, "the memory was not laid out")
         share = site.settings.read_percent(point.mix)
         recorders = [Recorder() for _ in range(point.numjobs)]
-        before, host, began = surroundings.before_round(site.tier), environment.HostWatch(), time.monotonic()
+        started, host, began = Started.now(point, site, runtime_s), environment.HostWatch(), time.monotonic()
 
         def tick() -> None:
             host.sample()
@@ -71,38 +71,17 @@ class MemoryDriver:
         try:
             seconds = copy_blocks(self._pool, point.io_bytes, recorders, runtime_s, read_percent=share, on_tick=tick)
         except Interrupted as error:
-            seconds = time.monotonic() - began
-            partial = _observation(point, site, runtime_s, recorders, seconds, before, interrupted=True)
+            partial = _observation(started, recorders, time.monotonic() - began, interrupted=True)
             raise RoundInterrupted(str(error), partial) from None
         series = series_of(recorders, seconds, host.by_second())
         write_atomically(folder / SERIES_NAME, json.dumps(series) + "\n")
-        return _observation(point, site, runtime_s, recorders, seconds, before)
+        return _observation(started, recorders, seconds)
 
 
 def _observation(
-    point: Point,
-    site: Site,
-    runtime_s: int,
-    recorders: Sequence[Recorder],
-    seconds: float,
-    before: surroundings.Before,
-    *,
-    interrupted: bool = False,
+    started: Started, recorders: Sequence[Recorder], seconds: float, *, interrupted: bool = False
 ) -> Observation:
-    measured = replace(
-        unmeasured(point, "interrupted" if interrupted else "ok", "stopped before its time" if interrupted else None),
-        runtime_s=seconds,
-        latency_source="lat",
-        read=direction_of(recorders, "read", seconds),
-        write=direction_of(recorders, "write", seconds),
-        conditions=replace(
-            surroundings.conditions_since(before, site.tier),
-            ioengine="numpy copy",
-            rwmixread=site.settings.rwmixread if point.mix == "mixed" else None,
-            requested_runtime_s=float(runtime_s),
-            # No dataset_bytes: a pool that fits memory and is read again and again is what this tier is.
-            failed_ios=0,
-            access="random",
-        ),
-    )
-    return Observation(judge(measured), histograms_of(recorders))
+    # No dataset_bytes: a pool that fits memory and is read again and again is what this tier is.
+    conditions = replace(started.conditions(), ioengine="numpy copy", failed_ios=0, access="random")
+    measured = Measured.by_recorders(recorders, seconds)
+    return observation(started.point, measured, conditions, interrupted=interrupted)

@@ -7,9 +7,9 @@ from typing import Literal
 
 from kvbench.record.results import Mix
 from kvbench.record.rounds import StopRule
+from kvbench.tiers.tier import DeviceUse
 
 Access = Literal["random", "sequential"]
-DeviceUse = Literal["read", "write"]
 Layout = Literal["large-files", "file-per-block"]
 Buffers = Literal["engine", "own", "huge"]
 

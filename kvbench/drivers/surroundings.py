@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from kvbench.host import environment
 from kvbench.record.results import Conditions
 from kvbench.tiers.device import counted_since, counters_of
-from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.mounts import DeviceCounters, backing_of
-from kvbench.tiers.target import Tier
-from kvbench.tiers.unmounted import unmounted
+from kvbench.tiers.tier import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,5 +43,5 @@ def conditions_since(before: Before, tier: Tier) -> Conditions:
         cpu_steal_percent=environment.steal_percent(before.cpu, environment.cpu_times()),
         cpu_stalled_percent=environment.stalled_percent(before.waits, waits),
         cpu_waiting=environment.waiting_tasks(before.waits, waits),
-        unmounted=unmounted(tier.path) if isinstance(tier, DirectoryTier) else None,
+        unmounted=tier.unmounted(),
     )

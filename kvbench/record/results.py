@@ -339,8 +339,19 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class TierTraits:
+    """What decisions need to know of a tier: whether other hosts can read it, None where that was not seen."""
+
+    shared: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
-    """Everything a run found out; ``environment`` and ``labels`` are provenance, never read by a computation."""
+    """Everything a run found out.
+
+    ``environment``, ``labels`` and ``tiers`` (the tiers' facts) are for people, never read by a computation, which has
+    ``tier_traits``; these are missing in results of before they were recorded.
+    """
 
     created: str
     uses: tuple[Use, ...] = ()
@@ -348,6 +359,7 @@ class RunResult:
     labels: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     tiers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tier_traits: dict[str, TierTraits] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
     def with_point(self, point: PointResult) -> RunResult:

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
 from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
-from kvbench.decide.reference_tiers import reference_tiers
 from kvbench.decide.runs import LoadedRun
-from kvbench.report import advised, cells, events, fidelity, memory, sheets
+from kvbench.report import advised, cells, memory
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
-from kvbench.report.data import Cell, Doubt, Judgement, Report, Sheet, scrubbed
+from kvbench.report.data import Cell, Doubt, Judgement, Report, scrubbed
 from kvbench.report.decisions import outcome_text
 from kvbench.report.figures import figures
 from kvbench.report.gate import overall
 from kvbench.report.methods import methods
-from kvbench.report.references import references
 from kvbench.report.scene import scene_of
+from kvbench.report.tables import sheets
 from kvbench.units import format_duration_s, format_tokens
 
 
 def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
     """Everything that the report of these runs says."""
     all_judged = judge_runs(runs, wanted)
+    scene = scene_of(all_judged, runs, wanted)
     report = Report(
         made_by=f"kvbench {__version__}",
         title=", ".join(run.name for run in runs),
@@ -34,8 +34,8 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         wanted=wanted_text(wanted.goal),
         judgements=tuple(judgement(item, runs) for item in all_judged),
         missing=tuple(_missing(all_judged, runs, wanted)),
-        figures=figures(scene_of(all_judged, runs, wanted)),
-        sheets=_sheets(all_judged, runs, wanted),
+        figures=figures(scene),
+        sheets=sheets(scene),
         advice=(*advised.advice(all_judged), *memory.advice(runs)),
         methods=methods(wanted),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
@@ -175,25 +175,3 @@ def _missing(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wa
     if not all_judged:
         found.append("No model of the runs was measured at its I/O size; measure or import with --model.")
     return found
-
-
-def _sheets(all_judged: Sequence[Judged], runs: Sequence[LoadedRun], wanted: Wanted) -> tuple[Sheet, ...]:
-    every = (
-        sheets.verdicts(all_judged, runs),
-        sheets.times(all_judged, runs),
-        advised.needs(all_judged, runs),
-        advised.settings(all_judged, wanted),
-        advised.command_lines(all_judged, wanted),
-        advised.savings(all_judged, wanted),
-        sheets.measured(runs),
-        fidelity.fidelity_sheet(runs),
-        memory.sheet(runs),
-        fidelity.calls_sheet(runs),
-        references(runs, reference_tiers()),
-        events.sheet(runs),
-        sheets.doubts(runs),
-        sheets.blocks(runs),
-        sheets.prefill(wanted),
-        sheets.provenance(runs, wanted),
-    )
-    return tuple(sheet for sheet in every if sheet.rows)

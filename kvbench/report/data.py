@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar, cast
 
 from kvbench.border.escaping import escaped
 from kvbench.decide.crossover import Verdict
-from kvbench.report.tables import Table
 
 Value = str | int | float | bool | None
 
@@ -27,8 +25,8 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a sheet; ``key`` names it in CSV and JSON with its base unit, ``right`` aligns numbers."""
+class Head:
+    """The head of a column; ``key`` names it in CSV and JSON with its base unit, ``right`` aligns numbers."""
 
     key: str
     heading: str
@@ -37,13 +35,35 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table whose every cell can be traced."""
+    """A table whose every cell can be traced; ``section`` is the part of the page that shows it."""
 
     key: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[Head, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    section: str = ""
+
+    @property
+    def headings(self) -> list[str]:
+        """What stands over its columns."""
+        return [column.heading for column in self.columns]
+
+    @property
+    def right(self) -> list[int]:
+        """Which columns hold numbers."""
+        return [index for index, column in enumerate(self.columns) if column.right]
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """What its cells show, row by row."""
+        return [[cell.text for cell in row] for row in self.rows]
+
+    def only(self, *keys: str) -> Sheet:
+        """The same with these columns alone."""
+        kept = [index for index, column in enumerate(self.columns) if column.key in keys]
+        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +170,6 @@ def sheet_json(sheet: Sheet) -> dict[str, Any]:
     keys = [column.key for column in sheet.columns]
     rows = [{key: asdict(cell) for key, cell in zip(keys, row, strict=True)} for row in sheet.rows]
     return {"title": sheet.title, "note": sheet.note, "rows": rows}
-
-
-def as_table(sheet: Sheet, keep: Sequence[str] | None = None) -> Table:
-    """The texts of a sheet, or of some of its columns, for Markdown and terminals."""
-    kept = [index for index, column in enumerate(sheet.columns) if keep is None or column.key in keep]
-    return Table(
-        sheet.title,
-        tuple(sheet.columns[index].heading for index in kept),
-        tuple(tuple(row[index].text for index in kept) for row in sheet.rows),
-        tuple(place for place, index in enumerate(kept) if sheet.columns[index].right),
-    )
 
 
 def clean(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,18 +12,8 @@ from kvbench.decide.runs import LoadedRun
 from kvbench.record import results
 from kvbench.record.events import WINDOW_S, running, standstills
 from kvbench.record.histogram import Histogram, merge
-from kvbench.record.results import WAYS, Event, PointResult, RunResult, Way
-from kvbench.report.cells import name_cell, number_cell, point_name
-from kvbench.report.data import Cell, Column, Sheet
-from kvbench.report.tables import Table
-from kvbench.units import format_bandwidth, format_count, format_duration_ns, format_mib_per_s, format_ms
-
-_NOTE = (
-    f"Before: the {WINDOW_S} s before the event. After: the {WINDOW_S} s from the event on (of a standstill: from its "
-    "end on). Both end with the round, and leave out seconds of standstill, which are events of their own. Slowest "
-    "second: the largest mean latency of a second. p99 before and after: where the driver has latencies by second; fio "
-    "has them by round. Quiet rounds: those without an event, the median of their p99."
-)
+from kvbench.record.results import WAYS, Event, PointResult, Way
+from kvbench.units import format_mib_per_s, format_ms
 
 Entries = Sequence[Mapping[str, Any]]
 
@@ -51,6 +40,9 @@ class Change:
     after: Stretch | None
     round_p99_ns: int | None
     quiet_p99_ns: int | None
+
+
+NO_CHANGE = Change("", None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,46 +73,6 @@ def happenings(runs: Sequence[LoadedRun]) -> tuple[Happening, ...]:
     return tuple(found)
 
 
-def sheet(runs: Sequence[LoadedRun]) -> Sheet:
-    """One row for each event and direction that ran."""
-    columns = (
-        Column("number", "no.", True),
-        Column("point", "point"),
-        Column("second", "second", True),
-        Column("event", "what happened"),
-        Column("direction", "direction"),
-        Column("before_bytes_per_s", "rate before", True),
-        Column("after_bytes_per_s", "rate after", True),
-        Column("before_mean_ns", "mean before", True),
-        Column("after_mean_ns", "mean after", True),
-        Column("before_slowest_ns", "slowest second before", True),
-        Column("after_slowest_ns", "slowest second after", True),
-        Column("before_p99_ns", "p99 before", True),
-        Column("after_p99_ns", "p99 after", True),
-        Column("round_p99_ns", "p99 of its round", True),
-        Column("quiet_p99_ns", "p99 of quiet rounds", True),
-    )
-    rows = tuple(row for item in happenings(runs) for row in _rows(item, runs))
-    return Sheet("events", "What happened during the runs", columns, rows, _NOTE)
-
-
-def events_table(run_dir: Path, result: RunResult) -> Table:
-    """The same for a terminal: one line for each event, with what every direction did in words."""
-    found = happenings([LoadedRun(run_dir.name, run_dir, result)])
-    rows = tuple(
-        (
-            str(item.number),
-            item.point.id,
-            str(item.event.second),
-            item.event.text,
-            "; ".join(text for change in item.changes if (text := effect(change))),
-        )
-        for item in found
-    )
-    columns = ("no.", "point", "second", "what happened", "before -> after")
-    return Table("What happened during the runs", columns, rows, (0, 2))
-
-
 def effect(change: Change) -> str:
     """``reads 210 -> 95 MiB/s, latency 12.0 -> 48.0 ms``; empty where nothing can be compared."""
     before, after = change.before, change.after
@@ -132,32 +84,6 @@ def effect(change: Change) -> str:
     p99s = [before.p99_ns, after.p99_ns]
     tails = "" if None in p99s else f", p99 {' -> '.join(format_ms(p99) for p99 in p99s if p99 is not None)} ms"
     return f"{change.way}s {rates}, mean latency {shown} ms{tails}"
-
-
-def _rows(item: Happening, runs: Sequence[LoadedRun]) -> Iterator[tuple[Cell, ...]]:
-    file = item.point.series or item.point.source
-    head = (
-        number_cell(item.number, format_count, file),
-        name_cell(point_name(item.run, item.point.id, runs), item.point.source),
-        number_cell(item.event.second, format_count, file),
-        name_cell(item.event.text, file),
-    )
-    for change in item.changes or (Change("", None, None, None, None),):
-        before, after = change.before, change.after
-        yield (
-            *head,
-            name_cell(change.way),
-            number_cell(before.bytes_per_s if before else None, format_bandwidth, f"{file}: mean of the seconds"),
-            number_cell(after.bytes_per_s if after else None, format_bandwidth, f"{file}: mean of the seconds"),
-            number_cell(before.mean_latency_ns if before else None, format_duration_ns, f"{file}: mean of operations"),
-            number_cell(after.mean_latency_ns if after else None, format_duration_ns, f"{file}: mean of operations"),
-            number_cell(before.slowest_ns if before else None, format_duration_ns, f"{file}: slowest second"),
-            number_cell(after.slowest_ns if after else None, format_duration_ns, f"{file}: slowest second"),
-            number_cell(before.p99_ns if before else None, format_duration_ns, f"{file}: bins of the seconds"),
-            number_cell(after.p99_ns if after else None, format_duration_ns, f"{file}: bins of the seconds"),
-            number_cell(change.round_p99_ns, format_duration_ns, "histogram of the round"),
-            number_cell(change.quiet_p99_ns, format_duration_ns, "median over the point's rounds without an event"),
-        )
 
 
 def _changes(point: PointResult, event: Event, entries: Entries) -> tuple[Change, ...]:

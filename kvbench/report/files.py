@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from kvbench.border.escaping import escaped
 from kvbench.errors import UsageError
 from kvbench.record.results import write_atomically
-from kvbench.report.data import Report, Sheet, as_table, sheet_json, to_json
+from kvbench.report.data import Report, Sheet, sheet_json, to_json
+from kvbench.report.markdown import markdown
 from kvbench.report.ours import require_own_page
-from kvbench.report.tables import Table, markdown
 
 # A spreadsheet takes a cell that starts like this for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -51,18 +52,13 @@ def csv_text(sheet: Sheet) -> str:
 
 def summary_markdown(report: Report) -> str:
     """The decision for a CI log or a chat: finding, verdicts, what is missing, reasons to distrust."""
-    tables = [as_table(report.sheet("verdicts"), _SUMMARY_COLUMNS)] if report.judgements else []
+    tables = [report.sheet("verdicts").only(*_SUMMARY_COLUMNS)] if report.judgements else []
     doubted = {doubt.point for judgement in report.judgements for doubt in judgement.doubts}
     if doubted:
-        every = as_table(report.sheet("distrust"))
-        tables.append(
-            Table(
-                "Reasons to distrust these verdicts",
-                every.columns,
-                tuple(row for row in every.rows if row[0] in doubted),
-            )
-        )
-    tables += [as_table(sheet, _EVENT_COLUMNS) for sheet in report.sheets if sheet.key == "events"]
+        every = report.sheet("distrust")
+        rows = tuple(row for row in every.rows if row[0].text in doubted)
+        tables.append(replace(every, title="Reasons to distrust these verdicts", rows=rows))
+    tables += [sheet.only(*_EVENT_COLUMNS) for sheet in report.sheets if sheet.key == "events"]
     notes = [f"For {report.goal}: {report.verdict}.", *report.missing]
     return markdown(tables, report.finding, notes)
 

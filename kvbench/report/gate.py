@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvbench.decide.crossover import Verdict
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_NOT_VIABLE, EXIT_OK
-from kvbench.report.tables import Table, markdown
+from kvbench.report.columns import Column, narrow, words
+from kvbench.report.markdown import markdown
 
 if TYPE_CHECKING:
     from kvbench.report.data import Judgement, Report
@@ -26,6 +27,15 @@ class Criterion:
     ok: bool | None
     observed: str
     wanted: str
+
+
+_WORDS = {True: "✅ viable", False: "❌ not viable", None: "❔ cannot say"}
+_COLUMNS: tuple[Column[Criterion], ...] = (
+    words("name", "tier and model", lambda item: item.name),
+    words("verdict", "verdict", lambda item: _WORDS[item.ok]),
+    words("observed", "observed", lambda item: item.observed),
+    words("wanted", "wanted", lambda item: item.wanted),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +90,8 @@ def line(result: Gate) -> str:
 
 def summary_markdown(result: Gate) -> str:
     """A summary for a CI page: the verdict and one row for each criterion."""
-    words = {True: "✅ viable", False: "❌ not viable", None: "❔ cannot say"}
-    rows = tuple((item.name, words[item.ok], item.observed, item.wanted) for item in result.criteria)
-    table = Table("Criteria", ("tier and model", "verdict", "observed", "wanted"), rows)
-    return markdown((table,), f"kvbench gate: {result.verdict}")
+    table = narrow("Criteria", _COLUMNS, result.criteria)
+    return markdown([table], f"kvbench gate: {result.verdict}")
 
 
 def _verdict(judgement: Judgement, strict: bool) -> Verdict:

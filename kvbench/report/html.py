@@ -46,7 +46,7 @@ def html(report: Report) -> str:
         first=next((figure for figure in drawn if figure.key == _FIRST), None),
         decision_figures=[figure for figure in drawn if figure.key.startswith(_DECISION_FIGURES)],
         measured_figures=[figure for figure in drawn if figure.key != _FIRST and not _decides(figure.key)],
-        sheets={sheet.key: sheet for sheet in report.sheets},
+        section=lambda name: [sheet for sheet in report.sheets if sheet.section == name],
         css=_css(),
     )
 

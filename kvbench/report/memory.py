@@ -9,11 +9,10 @@ from kvbench.decide.runs import LoadedRun
 from kvbench.host.environment import differences
 from kvbench.record.comparison import Difference, compare_points
 from kvbench.record.results import PointResult
-from kvbench.report.cells import name_cell, number_cell
-from kvbench.report.data import Advice, Column, Sheet
-from kvbench.units import format_bandwidth, format_bytes, format_count, format_requests
+from kvbench.report.data import Advice
+from kvbench.units import format_bytes, format_requests
 
-_TITLE = "Huge pages for the engine's CPU tier"
+TITLE = "Huge pages for the engine's CPU tier"
 _HOW = (
     "To have it: 'mount -o remount,huge=always /dev/shm' before the engine starts (root; Linux with transparent huge "
     "pages), or 'huge=always' in the mount's options in fstab. In Kubernetes: a hostPath volume at /dev/shm of a "
@@ -24,7 +23,7 @@ _REPEAT = "Measure both with --repeat 3 or more, one after the other and again."
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class Pair:
     """The same kind of point on the engine's kind of memory and on huge pages, on one machine."""
 
     tier: str
@@ -38,48 +37,10 @@ class _Pair:
         return ((item, requests.get(item.direction)) for item in every if item.metric == "bandwidth")
 
 
-def sheet(runs: Sequence[LoadedRun]) -> Sheet:
-    """Every direction of every point that was measured on both kinds of memory."""
-    columns = (
-        Column("tier", "tier"),
-        Column("io_bytes", "I/O", True),
-        Column("mix", "mix"),
-        Column("jobs", "jobs", True),
-        Column("direction", "direction"),
-        Column("engine_bytes_per_s", "4 KiB pages", True),
-        Column("huge_bytes_per_s", "huge pages", True),
-        Column("ratio", "huge / 4 KiB", True),
-        Column("ratio_low", "95 % low", True),
-        Column("ratio_high", "95 % high", True),
-        Column("engine_requests", "requests each, 4 KiB", True),
-        Column("huge_requests", "requests each, huge", True),
-    )
-    source = "rounds of both runs, Welch on logarithms"
-    rows = tuple(
-        (
-            name_cell(pair.tier),
-            number_cell(rate.io_bytes, format_bytes, "point"),
-            name_cell(rate.mix),
-            number_cell(rate.numjobs, format_count, "point"),
-            name_cell(rate.direction),
-            number_cell(rate.a, format_bandwidth, "mean of the rounds, --buffers engine"),
-            number_cell(rate.b, format_bandwidth, "mean of the rounds, --buffers huge"),
-            number_cell(rate.ratio, format_requests, source),
-            number_cell(rate.low, format_requests, source),
-            number_cell(rate.high, format_requests, source),
-            number_cell(requests.a if requests else None, format_requests, "device requests / operations"),
-            number_cell(requests.b if requests else None, format_requests, "device requests / operations"),
-        )
-        for pair in _pairs(runs)
-        for rate, requests in pair.found()
-    )
-    return Sheet("memory", _TITLE, columns, rows)
-
-
 def advice(runs: Sequence[LoadedRun]) -> tuple[Advice, ...]:
     """For each tier the pure reads with the most jobs in words, and how to have huge pages where they help."""
-    best: dict[str, _Pair] = {}
-    for pair in _pairs(runs):
+    best: dict[str, Pair] = {}
+    for pair in pairs(runs):
         before = best.get(pair.tier)
         if pair.engine.mix == "read" and (before is None or _load(pair) > _load(before)):
             best[pair.tier] = pair
@@ -87,14 +48,14 @@ def advice(runs: Sequence[LoadedRun]) -> tuple[Advice, ...]:
     if not said:
         return ()
     helps = any(rate.outcome == "faster" for rate, _ in said)
-    return (Advice(_TITLE, tuple(text for _, text in said), (_HOW if helps else _REPEAT,)),)
+    return (Advice(TITLE, tuple(text for _, text in said), (_HOW if helps else _REPEAT,)),)
 
 
-def _load(pair: _Pair) -> tuple[int, int]:
+def _load(pair: Pair) -> tuple[int, int]:
     return pair.engine.numjobs, pair.engine.io_bytes
 
 
-def _sentence(pair: _Pair, rate: Difference, requests: Difference | None) -> str:
+def _sentence(pair: Pair, rate: Difference, requests: Difference | None) -> str:
     asked = f"{format_bytes(rate.io_bytes)}, {rate.numjobs} at once"
     split = (
         f"; {format_requests(requests.a)} device requests for each read and {format_requests(requests.b)} with them"
@@ -112,7 +73,7 @@ def _sentence(pair: _Pair, rate: Difference, requests: Difference | None) -> str
     )
 
 
-def _pairs(runs: Sequence[LoadedRun]) -> Iterator[_Pair]:
+def pairs(runs: Sequence[LoadedRun]) -> Iterator[Pair]:
     """Points of the same kind, tier and driver from runs of the same environment."""
     for one in runs:
         for other in runs:
@@ -121,7 +82,7 @@ def _pairs(runs: Sequence[LoadedRun]) -> Iterator[_Pair]:
             huge = {_kind(point): point for point in other.result.points if _was(point, "huge")}
             for point in one.result.points:
                 if _was(point, "engine") and _kind(point) in huge:
-                    yield _Pair(point.tier, point, huge[_kind(point)])
+                    yield Pair(point.tier, point, huge[_kind(point)])
 
 
 def _was(point: PointResult, buffers: str) -> bool:

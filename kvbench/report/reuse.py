@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from kvbench.layout.sized import SizedModel
-from kvbench.report.data import UNKNOWN, Cell, Column, Sheet, clean
-from kvbench.traces.answer import Answer, CurvePoint
+from kvbench.report.columns import Column, Row, name, number, sheet
+from kvbench.report.data import UNKNOWN, Cell, Sheet, clean
+from kvbench.traces.answer import Answer, CurvePoint, ShareSize
 from kvbench.traces.summary import Summary
 from kvbench.traces.weights import BlockWeight
+from kvbench.traces.windows import WorkingSets
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_s, format_tokens
 
 _REUSE_WORDS = {
@@ -126,135 +128,111 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     return {**asdict(summary), "blocks_for_share": shares}
 
 
+def _bytes(key: str, heading: str, size: Callable[[Row], int | None]) -> Column[Row]:
+    return number(key, heading, size, format_bytes, "")
+
+
+def _count(key: str, heading: str, count: Callable[[Row], float | None]) -> Column[Row]:
+    return number(key, heading, count, format_count, "")
+
+
 def points_sheet(answer: Answer) -> Sheet:
     """What the chosen capacities find."""
-    columns = (
-        Column("name", "tier"),
-        Column("capacity_bytes", "capacity", right=True),
-        Column("capacity_blocks", "blocks", right=True),
-        Column("hit_blocks", "hit blocks", right=True),
-        Column("hit_tokens", "hit tokens", right=True),
-        Column("hit_rate", "hit rate", right=True),
-        Column("of_ideal", "of ideal", right=True),
-    )
     ideal = answer.summary.ideal_hit_tokens or 0
-    rows = tuple(_point_row(point, ideal) for point in answer.points)
-    return Sheet("hit-rate", "LRU hit rate by capacity", columns, rows)
-
-
-def _point_row(point: CurvePoint, ideal: int) -> tuple[Cell, ...]:
-    rate = f"{point.hits.rate:.2%}"
-    if point.interval is not None:
-        rate += f" ({point.interval[0]:.1%} to {point.interval[1]:.1%})"
-    share = point.hits.tokens / ideal if ideal else None
-    return (
-        Cell(clean(point.name) or UNKNOWN, point.name or None),
-        _bytes_cell(point.bytes),
-        _count_cell(point.blocks),
-        _count_cell(point.hits.blocks),
-        _count_cell(point.hits.tokens),
-        Cell(rate, point.hits.rate),
-        Cell(UNKNOWN if share is None else f"{share:.1%}", share),
+    columns: tuple[Column[CurvePoint], ...] = (
+        Column("name", "tier", lambda point: Cell(clean(point.name) or UNKNOWN, point.name or None)),
+        _bytes("capacity_bytes", "capacity", lambda point: point.bytes),
+        _count("capacity_blocks", "blocks", lambda point: point.blocks),
+        _count("hit_blocks", "hit blocks", lambda point: point.hits.blocks),
+        _count("hit_tokens", "hit tokens", lambda point: point.hits.tokens),
+        Column("hit_rate", "hit rate", _rate_cell, True),
+        number("of_ideal", "of ideal", lambda point: point.hits.tokens / ideal if ideal else None, "{:.1%}".format, ""),
     )
+    return sheet("hit-rate", "LRU hit rate by capacity", columns, answer.points)
+
+
+def _rate_cell(point: CurvePoint) -> Cell:
+    interval = "" if point.interval is None else " ({:.1%} to {:.1%})".format(*point.interval)
+    return Cell(f"{point.hits.rate:.2%}{interval}", point.hits.rate)
 
 
 def shares_sheet(answer: Answer) -> Sheet:
     """The least capacities that find shares of the ideal."""
-    columns = (
-        Column("share", "of ideal", right=True),
-        Column("capacity_blocks", "blocks", right=True),
-        Column("capacity_bytes", "capacity", right=True),
+    columns: tuple[Column[ShareSize], ...] = (
+        number("share", "of ideal", lambda one: one.share, "{:.0%}".format, ""),
+        _count("capacity_blocks", "blocks", lambda one: one.blocks),
+        _bytes("capacity_bytes", "capacity", lambda one: one.bytes),
     )
-    rows = tuple(
-        (Cell(f"{one.share:.0%}", one.share), _count_cell(one.blocks), _bytes_cell(one.bytes)) for one in answer.shares
-    )
-    return Sheet("shares", "Capacity for so much of the ideal hits", columns, rows)
+    return sheet("shares", "Capacity for so much of the ideal hits", columns, answer.shares)
+
+
+def _window(of: Callable[[Row], WorkingSets]) -> Column[Row]:
+    return Column("window_s", "window", lambda row: Cell(format_minutes(of(row).window_s), of(row).window_s), True)
 
 
 def working_set_sheet(answer: Answer) -> Sheet:
     """Working sets in windows of several lengths: the mean and the largest, and how much of it is used twice."""
-    columns = (
-        Column("window_s", "window", right=True),
-        Column("windows", "windows", right=True),
-        Column("mean_blocks", "mean blocks", right=True),
-        Column("largest_blocks", "largest", right=True),
-        Column("largest_bytes", "largest bytes", right=True),
-        Column("largest_reused_blocks", "reused, largest", right=True),
+    columns: tuple[Column[WorkingSets], ...] = (
+        _window(lambda one: one),
+        _count("windows", "windows", lambda one: len(one.touched)),
+        _count("mean_blocks", "mean blocks", lambda one: float(one.touched.mean())),
+        _count("largest_blocks", "largest", lambda one: int(one.touched.max())),
+        _bytes(
+            "largest_bytes",
+            "largest bytes",
+            lambda one: None if one.touched_bytes is None else int(one.touched_bytes.max()),
+        ),
+        _count("largest_reused_blocks", "reused, largest", lambda one: int(one.reused.max())),
     )
-    rows = []
-    for one in answer.working_sets:
-        mean = float(one.touched.mean())
-        held = None if one.touched_bytes is None else int(one.touched_bytes.max())
-        rows.append(
-            (
-                Cell(format_minutes(one.window_s), one.window_s),
-                _count_cell(len(one.touched)),
-                Cell(format_count(mean), mean),
-                _count_cell(int(one.touched.max())),
-                _bytes_cell(held),
-                _count_cell(int(one.reused.max())),
-            )
-        )
-    note = "" if rows else "The trace has no times."
-    return Sheet("working-set", "Working set: different blocks in a window", columns, tuple(rows), note)
+    note = "" if answer.working_sets else "The trace has no times."
+    return sheet("working-set", "Working set: different blocks in a window", columns, answer.working_sets, note)
 
 
 def traffic_sheet(answer: Answer) -> Sheet:
     """Bytes that each chosen capacity gives and takes, step by step."""
-    columns = (
-        Column("name", "tier"),
-        Column("start_s", "from", right=True),
-        Column("read_bytes", "read", right=True),
-        Column("written_bytes", "written", right=True),
-    )
     step = answer.step_s or 1
-    rows = tuple(
-        (
-            Cell(label, label),
-            Cell(format_duration_s(number * step), number * step),
-            _bytes_cell(int(read)),
-            _bytes_cell(int(written)),
-        )
-        for one, label in zip(answer.traffic, labels(answer.points), strict=False)
-        for number, (read, written) in enumerate(zip(one.read_bytes, one.written_bytes, strict=True))
+    # The name of a capacity, the number of a step, and what was read and written in it.
+    columns: tuple[Column[tuple[str, int, int, int]], ...] = (
+        name("name", "tier", lambda row: row[0]),
+        number("start_s", "from", lambda row: row[1] * step, format_duration_s, ""),
+        _bytes("read_bytes", "read", lambda row: row[2]),
+        _bytes("written_bytes", "written", lambda row: row[3]),
     )
-    return Sheet("traffic", "Bytes read from and written to the cache over time", columns, rows)
+    rows = (
+        (label, index, int(read), int(written))
+        for one, label in zip(answer.traffic, labels(answer.points), strict=False)
+        for index, (read, written) in enumerate(zip(one.read_bytes, one.written_bytes, strict=True))
+    )
+    return sheet("traffic", "Bytes read from and written to the cache over time", columns, rows)
 
 
 def windows_sheet(answer: Answer) -> Sheet:
     """Every window with its working set."""
-    columns = (
-        Column("window_s", "window", right=True),
-        Column("start_s", "from", right=True),
-        Column("touched_blocks", "blocks", right=True),
-        Column("reused_blocks", "reused", right=True),
-        Column("touched_bytes", "bytes", right=True),
+    # The windows of one length, and the number of one of them.
+    columns: tuple[Column[tuple[WorkingSets, int]], ...] = (
+        _window(lambda row: row[0]),
+        number("start_s", "from", lambda row: row[1] * row[0].window_s, format_duration_s, ""),
+        _count("touched_blocks", "blocks", lambda row: int(row[0].touched[row[1]])),
+        _count("reused_blocks", "reused", lambda row: int(row[0].reused[row[1]])),
+        _bytes(
+            "touched_bytes",
+            "bytes",
+            lambda row: None if row[0].touched_bytes is None else int(row[0].touched_bytes[row[1]]),
+        ),
     )
-    rows = tuple(
-        (
-            Cell(format_minutes(one.window_s), one.window_s),
-            Cell(format_duration_s(number * one.window_s), number * one.window_s),
-            _count_cell(int(touched)),
-            _count_cell(int(one.reused[number])),
-            _bytes_cell(None if one.touched_bytes is None else int(one.touched_bytes[number])),
-        )
-        for one in answer.working_sets
-        for number, touched in enumerate(one.touched)
-    )
-    return Sheet("windows", "Working set of every window", columns, rows)
+    rows = ((one, index) for one in answer.working_sets for index in range(len(one.touched)))
+    return sheet("windows", "Working set of every window", columns, rows)
 
 
 def curve_sheet(answer: Answer) -> Sheet:
     """The whole curve, thinned to what a figure can show."""
     figure = hit_curve(answer)
-    unit = "capacity_bytes" if figure.in_bytes else "capacity_blocks"
-    columns = (Column(unit, "capacity", right=True), Column("hit_rate", "hit rate", right=True))
-    cell = _bytes_cell if figure.in_bytes else _count_cell
-    rows = tuple(
-        (cell(capacity), Cell(f"{rate:.2%}", rate))
-        for capacity, rate in zip(figure.capacities, figure.rates, strict=True)
+    made = _bytes if figure.in_bytes else _count
+    columns: tuple[Column[tuple[int, float]], ...] = (
+        made("capacity_bytes" if figure.in_bytes else "capacity_blocks", "capacity", lambda row: row[0]),
+        number("hit_rate", "hit rate", lambda row: row[1], "{:.2%}".format, ""),
     )
-    return Sheet("curve", "The whole curve", columns, rows)
+    return sheet("curve", "The whole curve", columns, zip(figure.capacities, figure.rates, strict=True))
 
 
 def hit_curve(answer: Answer) -> HitCurve:
@@ -322,7 +300,7 @@ def figures_of(answer: Answer) -> list[FigureData]:
 def sheets_of(answer: Answer) -> list[Sheet]:
     """Every table, those of the figures included."""
     made = (points_sheet, shares_sheet, working_set_sheet, curve_sheet, windows_sheet, traffic_sheet)
-    return [sheet for make in made if (sheet := make(answer)).rows]
+    return [found for make in made if (found := make(answer)).rows]
 
 
 def labels(points: Sequence[CurvePoint]) -> list[str]:
@@ -434,11 +412,3 @@ def _thinned(count: int) -> list[int]:
     even = np.linspace(0, count - 1, _MOST_STEPS_DRAWN // 2)
     early = np.geomspace(1, count, _MOST_STEPS_DRAWN // 2) - 1
     return sorted({int(place) for place in (*even, *early)})
-
-
-def _bytes_cell(size: int | None) -> Cell:
-    return Cell(UNKNOWN) if size is None else Cell(format_bytes(size), size)
-
-
-def _count_cell(count: int | None) -> Cell:
-    return Cell(UNKNOWN) if count is None else Cell(format_count(count), count)

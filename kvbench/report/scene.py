@@ -1,4 +1,4 @@
-"""What a figure is made from: the judgements and runs of a report, narrowed to one use or one I/O size."""
+"""What figures and tables are made from: the judgements and runs of a report, narrowed to one use or one I/O size."""
 
 from __future__ import annotations
 

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
-from kvbench.drivers.registry import PROGRAMS
-from kvbench.drivers.replay.blocks import least_blocks
-from kvbench.drivers.s3.objects import least_objects
-from kvbench.drivers.settings import Access, Buffers, DeviceUse, JobSettings, Layout
+from kvbench.drivers.registry import PROGRAMS, driver_choice
+from kvbench.drivers.settings import Access, Buffers, JobSettings, Layout
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.record.point import Point, is_point_id
 from kvbench.record.results import Use, inside, write_atomically
-from kvbench.tiers.bucket import SCHEME, BucketTier
-from kvbench.tiers.device_tier import DeviceTier
-from kvbench.tiers.target import Tier
+from kvbench.tiers.kinds import program_of
+from kvbench.tiers.tier import Tier
 from kvbench.units import format_bytes, is_one_line
 
 MEASUREMENT_NAME = "measurement.json"
 
 # The published method measures 60 s; with --runtime auto it is the most that a point gets.
 LONGEST_RUNTIME_S = 60
-
-# Drivers that store every block by itself.
-_BLOCKWISE = frozenset({"replay", "s3"})
 
 _MIB = 1 << 20
 
@@ -45,6 +39,11 @@ class TierPlan:
     settings: JobSettings
     limit_bytes_per_s: int | None = None
     driver: str = "fio"
+
+    @property
+    def program(self) -> str:
+        """The program that is called so on a tier of this kind."""
+        return program_of(self.target, self.driver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def plan_tier(tier: Tier, target: str, driver: str, method: Method) -> TierPlan:
         published=method.published,
         auto=method.runtime_s is None and not method.published,
         precision=method.precision,
-        device=_device_use(tier),
+        device=tier.device_use,
         layout="file-per-block" if data.block_sizes else "large-files",
         block_sizes=data.block_sizes,
         engine_version=method.engine_version if driver == "replay" else None,
@@ -127,9 +126,9 @@ def _data_set(tier: Tier, driver: str, method: Method) -> _DataSet:
     Or a file for each block, all block sizes sharing the data set, where the driver or the layout asks for it.
     """
     wanted = tier.default_dataset_bytes() if method.dataset_bytes is None else method.dataset_bytes
-    objects = isinstance(tier, BucketTier)
-    if objects or driver in _BLOCKWISE:
-        return _data_of_blocks(wanted, 1, (least_objects if objects else least_blocks)(method.numjobs), method)
+    least_blocks = PROGRAMS[tier.kind.program_of(driver)].least_blocks
+    if least_blocks is not None:
+        return _data_of_blocks(wanted, 1, least_blocks(method.numjobs), method)
     if driver == "fio" and method.layout == "file-per-block":
         # fio lets only one job at a time use a file that several of them name, so every job has its own.
         return _data_of_blocks(wanted, max(method.numjobs), 1, method)
@@ -177,12 +176,6 @@ def _require_blocks(file_bytes: int, sizes: Sequence[int], needed: int, files: i
 def writes_of(measurement: Measurement, name: str) -> bool:
     """Whether any point of the tier writes."""
     return any(point.mix != "read" for point in measurement.points if point.tier == name)
-
-
-def _device_use(tier: Tier) -> DeviceUse | None:
-    if not isinstance(tier, DeviceTier):
-        return None
-    return "write" if tier.writable else "read"
 
 
 def save(measurement: Measurement, run_dir: Path) -> None:
@@ -275,14 +268,13 @@ def _out_of_bounds(item: object, bounds: _Bounds) -> Iterator[str]:
 
 def _plan_complaints(plan: TierPlan) -> Iterator[str]:
     yield from _out_of_bounds(plan.settings, _SETTING_BOUNDS)
-    if plan.driver not in PROGRAMS:
-        yield f"the driver {plan.driver!r} is none of {', '.join(PROGRAMS)}"
+    if plan.driver not in driver_choice():
+        yield f"the driver {plan.driver!r} is none of {', '.join(driver_choice())}"
     if not is_one_line(plan.name + plan.target) or "\0" in plan.target:
         yield f"no tier can be {plan.name + '=' + plan.target!r}"
     if plan.limit_bytes_per_s is not None and plan.limit_bytes_per_s < 1:
         yield "limit_bytes_per_s is not a rate"
-    blockwise = plan.driver in _BLOCKWISE or plan.target.startswith(SCHEME)
-    if blockwise and (plan.settings.layout != "file-per-block" or plan.settings.files != 1):
+    if _least_of(plan) is not None and (plan.settings.layout != "file-per-block" or plan.settings.files != 1):
         yield f"{plan.driver} stores every block by itself"
     if not all(1 <= size <= plan.settings.file_bytes for size in plan.settings.block_sizes):
         yield "a block size is not between 1 and the size of the data set"
@@ -293,11 +285,13 @@ def _plan_complaints(plan: TierPlan) -> Iterator[str]:
 def _size_complaints(point: Point, plan: TierPlan) -> Iterator[str]:
     settings = plan.settings
     known = settings.layout == "large-files" or point.io_bytes in settings.block_sizes
-    if not known or settings.blocks_of(point.io_bytes) < _least_blocks(plan, point.numjobs):
+    least_blocks = _least_of(plan)
+    least = 1 if least_blocks is None else least_blocks([point.numjobs])
+    if not known or settings.blocks_of(point.io_bytes) < least:
         yield f"the data set is too small for the point {point.id}"
 
 
-def _least_blocks(plan: TierPlan, numjobs: int) -> int:
-    if plan.target.startswith(SCHEME):
-        return least_objects([numjobs])
-    return least_blocks([numjobs]) if plan.driver in _BLOCKWISE else 1
+def _least_of(plan: TierPlan) -> Callable[[Sequence[int]], int] | None:
+    """How many blocks of a size the job counts need, of a program that stores every block by itself; else None."""
+    program = PROGRAMS.get(plan.program)
+    return None if program is None else program.least_blocks

@@ -101,8 +101,8 @@ def open_run(
         return
     if wanted is None:
         raise UsageError("there is nothing to measure; name a tier.")
-    programs = find(plan.driver for plan in wanted.tiers)
-    fio = programs.get("fio")
+    programs = find(plan.program for plan in wanted.tiers)
+    fio = programs.get("fio") or programs.get("fio-http")
     run_dir = fresh(output, list(dict.fromkeys(plan.name for plan in wanted.tiers)))
     with claimed(run_dir) as unlocked:
         result = RunResult(
@@ -210,7 +210,7 @@ def _resumed(run_dir: Path, wanted: Measurement | None, find: Find, commands: Co
         raise UsageError(f"{run_dir} was started with other options; repeat those, or give only -o and --resume.")
     require_repeated(run_dir, saved.commands, commands)
     require_own_files(run_dir)
-    programs = find(plan.driver for plan in saved.tiers)
+    programs = find(plan.program for plan in saved.tiers)
     with locked(run_dir) as unlocked:
         yield OpenRun(run_dir, saved, results.load(run_dir), programs, unlocked)
 

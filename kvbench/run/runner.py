@@ -21,17 +21,17 @@ from kvbench.record import events, results
 from kvbench.record.batches import SEPARATE_S, spans_of
 from kvbench.record.point import Point, lane_name
 from kvbench.record.quarters import with_quarters
-from kvbench.record.results import Conditions, HookRun, Observation, PointResult, Round, RunResult
+from kvbench.record.results import Conditions, HookRun, Observation, PointResult, Round, RunResult, TierTraits
 from kvbench.record.rounds import next_round_s, pool
 from kvbench.run.before_read import run_before_read
 from kvbench.run.measurement import Measurement, TierPlan, writes_of
 from kvbench.run.plan import job_comments
 from kvbench.run.read_counter import read_counter
 from kvbench.run.watch import Watch
-from kvbench.tiers import others, target
+from kvbench.tiers import consent, kinds, others
 from kvbench.tiers.held import dying
-from kvbench.tiers.limits import limit_facts, limit_of
-from kvbench.tiers.target import Tier
+from kvbench.tiers.limits import Limit, limit_facts, limit_of
+from kvbench.tiers.tier import Tier
 
 POINTS_FOLDER = "points"
 ROUNDS_NAME = "rounds.json"
@@ -94,17 +94,19 @@ def run(
     progress = progress or Silent()
     again = " and ".join(["--resume", *(f"the same {option}" for option in measurement.commands)])
     with interruptible(lambda: f"what finished is saved, continue with {again}."):
-        tiers = {plan.name: target.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
+        tiers = {plan.name: kinds.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         for plan in measurement.tiers:
-            target.require_fitting(tiers[plan.name], plan.driver, on_device=plan.settings.device is not None)
+            consent.require_fitting(tiers[plan.name], plan.driver, on_device=plan.settings.device is not None)
         _require_consent(measurement, tiers, allow_destroy)
-        target.require_nearby(tiers.values(), yes=yes)
-        target.require_unshared(tiers.values(), allow_shared=allow_shared)
+        consent.require_nearby(tiers.values(), yes=yes)
+        consent.require_unshared(tiers.values(), allow_shared=allow_shared)
         limits = {plan.name: limit_of(tiers[plan.name].mount, plan.limit_bytes_per_s) for plan in measurement.tiers}
         result = replace(
-            result, tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()}
+            result,
+            tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()},
+            tier_traits={name: TierTraits(tier.shared) for name, tier in tiers.items()},
         )
-        session = _Session(measurement, run_dir, programs, progress, decided, result)
+        session = _Session(measurement, run_dir, programs, progress, decided, limits, result)
         pending = [plan for plan in measurement.tiers if session.visits([plan])]
         for plan in pending:
             session.prepare(plan, tiers[plan.name])
@@ -124,12 +126,13 @@ class _Session:
         programs: Mapping[str, Program],
         progress: Progress,
         decided: Decided | None,
+        limits: Mapping[str, Limit | str],
         result: RunResult,
     ) -> None:
         self.measurement, self.run_dir = measurement, run_dir
         self.drivers: dict[str, Driver] = {name: program.driver(self._rate) for name, program in programs.items()}
         self.watch: Watch | None = None
-        self.progress, self.decided = progress, decided
+        self.progress, self.decided, self.limits = progress, decided, limits
         self.result = result
         # What this session measured, by point, and the points that are still visited in turn.
         self.rounds: dict[str, list[Observation]] = {}
@@ -139,6 +142,10 @@ class _Session:
     def _other_runs(self, lane: tuple[str, str]) -> int:
         """How many other runs are at work on the lane's tier; this one may work on it several times."""
         return self.presences[lane].others([presence.token for presence in self.presences.values()])
+
+    def _driver(self, tier: Tier, name: str) -> Driver:
+        """The driver that is called so on a tier of this kind."""
+        return self.drivers[tier.kind.program_of(name)]
 
     def _rate(self, text: str) -> None:
         if self.watch is not None:
@@ -174,7 +181,8 @@ class _Session:
             # The points know no model; the plan for people says whose I/O this is.
             comments = job_comments(self.measurement.uses)
             site = Site(tier, space, plan.settings)
-            self.drivers[plan.driver].check(points, site, self.run_dir, lane_name(plan.name, plan.driver), comments)
+            name = lane_name(plan.name, plan.driver)
+            self._driver(tier, plan.driver).check(points, site, self.run_dir, name, comments)
 
     def measure(self, plans: Sequence[TierPlan], tiers: Mapping[str, Tier]) -> None:
         """Lay the data out on these tiers and measure their points; a tier that cannot be laid out is skipped."""
@@ -201,7 +209,8 @@ class _Session:
                 if other_runs := self._other_runs(_lane(plan)):
                     self.progress.disturbed(plan.name, other_runs)
                 self.progress.laying_out(plan.name, plan.settings.dataset_bytes)
-                self.drivers[plan.driver].lay_out(site, self._folder(f"{lane_name(plan.name, plan.driver)}-layout"))
+                folder = self._folder(f"{lane_name(plan.name, plan.driver)}-layout")
+                self._driver(tier, plan.driver).lay_out(site, folder)
         except (MeasurementError, TierError) as error:
             for point in self._points_left(plan):
                 if self.result.point(point.id) is None:
@@ -308,7 +317,7 @@ class _Session:
             with dying(point.tier):
                 site.space.require_same()
                 with watch.beside(folder):
-                    item = self.drivers[point.driver].measure(point, site, folder, runtime_s)
+                    item = self._driver(site.tier, point.driver).measure(point, site, folder, runtime_s)
             # Before the events are marked: that leaves out the latencies of most seconds.
             return _with_spans(item, series)
         except MeasurementError as error:
@@ -354,14 +363,15 @@ class _Session:
             self.progress.measured(kept)
 
     def _limited(self, point: PointResult) -> Conditions:
-        """The point's conditions with what its tier's link allows, as the tier's facts name it."""
-        facts = self.result.tiers.get(point.tier, {})
-        rate = facts.get("limit_bytes_per_s")
-        if not isinstance(rate, int):
+        """The point's conditions with what its tier's link allows."""
+        limit = self.limits[point.tier]
+        if isinstance(limit, str):
             return point.conditions
-        source = str(facts.get("limit_source"))
         return replace(
-            point.conditions, limit_bytes_per_s=rate, limit_source=source, limit_asked=facts.get("limit_asked") is True
+            point.conditions,
+            limit_bytes_per_s=limit.bytes_per_s,
+            limit_source=limit.source,
+            limit_asked=limit.asked,
         )
 
     def _known_rounds(self, point: Point) -> list[Observation]:
@@ -453,4 +463,4 @@ def _require_consent(measurement: Measurement, tiers: Mapping[str, Tier], allow_
     writes = {
         plan.name: plan.settings.device == "write" or writes_of(measurement, plan.name) for plan in measurement.tiers
     }
-    target.require_consent([(tiers[name], writes[name]) for name in writes], allow_destroy)
+    consent.require_consent([(tiers[name], writes[name]) for name in writes], allow_destroy)

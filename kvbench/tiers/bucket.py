@@ -11,12 +11,13 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.errors import Interrupted, KvbenchError, MeasurementError, TierError
 from kvbench.tiers import endpoint as endpoints
@@ -31,6 +32,10 @@ from kvbench.tiers.guard import Guard
 from kvbench.tiers.mounts import Mount
 from kvbench.tiers.removal import MARKER_BYTES, WORK_PREFIX, Kept, parse_marker
 from kvbench.tiers.s3_requests import Requests
+from kvbench.tiers.tier import Ordinary
+
+if TYPE_CHECKING:
+    from kvbench.tiers.tier import Kind
 
 SCHEME = "s3://"
 MARKER_NAME = ".owner.json"
@@ -42,6 +47,7 @@ _OURS = re.compile(rf"{WORK_PREFIX}[0-9a-f]{{16}}/")
 class BucketSpace(Workspace):
     """This run's own prefix: every key that may exist below it, and whether a request may still be under way."""
 
+    tier: BucketTier
     prefix: str
     requests: Requests
     keys: set[str] = field(default_factory=set)
@@ -49,7 +55,7 @@ class BucketSpace(Workspace):
 
 
 @dataclass(frozen=True, slots=True)
-class BucketTier:
+class BucketTier(Ordinary):
     """A bucket and a prefix ('' or one that ends in a slash) at the endpoint of the AWS settings."""
 
     name: str
@@ -63,9 +69,26 @@ class BucketTier:
         return None
 
     @property
-    def driver(self) -> str:
-        """The driver that measures a bucket unless fio is asked for."""
-        return "s3"
+    def kind(self) -> Kind:
+        """A bucket."""
+        from kvbench.tiers.bucket_kind import KIND
+
+        return KIND
+
+    @property
+    def shared(self) -> bool | None:
+        """Whoever has keys reads it, from any host."""
+        return True
+
+    @property
+    def needs_yes(self) -> bool:
+        """Unless the endpoint is known as a loopback or private address."""
+        return not self.endpoint.is_nearby(self.bucket)
+
+    @property
+    def storage(self) -> str:
+        """The bucket, whatever prefix is used."""
+        return f"bucket {self.endpoint.url} {self.bucket}"
 
     def facts(self) -> dict[str, str | int | None]:
         """Where the requests go and how; no key is part of it."""
@@ -87,20 +110,9 @@ class BucketTier:
     def require_space(self, dataset_bytes: int) -> None:
         """S3 does not say how much room there is; a quota shows when the data is written."""
 
-    def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
-        """No cache of this host takes part in an S3 request."""
-
-    def require_aligned(self, sizes: Sequence[int]) -> None:
-        """Objects have any size."""
-
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """A fresh prefix with its marker; needs the rights to list, write and delete, so it shows that they exist."""
         return _workspace(self, run_dir)
-
-
-def claims(target: str) -> bool:
-    """Whether ``target`` means a bucket."""
-    return target.startswith(SCHEME)
 
 
 def inspect(name: str, target: str) -> BucketTier:
@@ -150,7 +162,7 @@ def _workspace(tier: BucketTier, run_dir: Path) -> Iterator[Workspace]:
     )
     if requests.keeps_versions():
         raise keeps_versions
-    space = BucketSpace(run_dir, token, prefix, requests)
+    space = BucketSpace(run_dir, token, tier, prefix, requests)
     marker = {**this_machine(), "pid": os.getpid(), "token": token, "created": datetime.now(UTC).isoformat()}
     try:
         version = requests.put(prefix + MARKER_NAME, json.dumps(marker).encode())

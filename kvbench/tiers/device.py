@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import mmap
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from kvbench.tiers.findings import Finding, Value
 from kvbench.tiers.mounts import DeviceCounters, Mount, backing_of, device_counters, device_model, device_name
+from kvbench.units import format_bytes
 
 _SYS = Path("/sys")
 _KIB = 1024
@@ -44,6 +47,15 @@ def queue_limits(numbers: str, sys: Path = _SYS) -> dict[str, str | int]:
     """Where the kernel splits a request to the device: pieces of memory, and KiB."""
     queue = _disk(sys / "dev" / "block" / numbers) / "queue"
     return {name: _number(queue / name) for name in ("max_segments", "max_sectors_kb")}
+
+
+def queue_findings(facts: Mapping[str, Value]) -> Iterator[Finding]:
+    """How the device splits a request: by the pages of the buffer, or by its length."""
+    segments, most = facts.get("max_segments"), facts.get("max_sectors_kb")
+    if isinstance(segments, int) and isinstance(most, int):
+        scattered = format_bytes(segments * mmap.PAGESIZE)
+        text = f"max_segments {segments}, max_sectors_kb {most}: scattered 4 KiB pages are split at {scattered}"
+        yield Finding("requests", "ok", text)
 
 
 def counted_device(mount: Mount | None) -> str | None:

@@ -6,19 +6,25 @@ import ctypes
 import mmap
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.errors import TierError
 from kvbench.tiers import block, directory
 from kvbench.tiers.block import BlockDevice, Kernel
+from kvbench.tiers.data import Data
 from kvbench.tiers.device import device_facts
 from kvbench.tiers.directory import DEFAULT_DATASET_BYTES, DirectoryTier, Workspace
 from kvbench.tiers.held import HeldDevice
 from kvbench.tiers.mounts import Mount
+from kvbench.tiers.tier import DeviceUse, Ordinary
 from kvbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from kvbench.tiers.tier import Kind
 
 _SAMPLES = 128
 _WINDOW_BYTES = 1 << 30
@@ -28,7 +34,7 @@ _TOO_EMPTY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceTier:
+class DeviceTier(Ordinary):
     """A block device that passed the checks; ``writable`` only after the user repeated its resolved path."""
 
     name: str
@@ -52,9 +58,34 @@ class DeviceTier:
         return Mount(str(self.path), "block device", str(self.path), "", self.numbers)
 
     @property
-    def driver(self) -> str:
-        """The driver that measures a device."""
-        return "fio"
+    def kind(self) -> Kind:
+        """A block device."""
+        from kvbench.tiers.device_kind import KIND
+
+        return KIND
+
+    @property
+    def storage(self) -> str:
+        """The device, whatever path leads to it."""
+        return f"device {self.numbers}"
+
+    @property
+    def device_use(self) -> DeviceUse | None:
+        """Read only, unless the user repeated its path."""
+        return "write" if self.writable else "read"
+
+    @property
+    def consent_path(self) -> str | None:
+        """Its resolved path."""
+        return str(self.path)
+
+    def would(self, dataset: str) -> str:
+        """What lies on the device is read, or lost."""
+        return f"OVERWRITE {dataset} of" if self.writable else f"read {dataset} of"
+
+    def require_consent(self, allow_destroy: Sequence[str]) -> None:
+        """TierError unless ``--allow-destroy`` repeats the resolved path."""
+        block.require_consent(self.device, allow_destroy)
 
     def default_dataset_bytes(self) -> int:
         """4 GiB or the whole device, whichever is less, in whole MiB."""
@@ -100,6 +131,42 @@ class DeviceTier:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceSpace(Workspace):
+    """A work space whose data lies on a device; the guard watches ``path``, a folder of the run."""
+
+    tier: DeviceTier = field(kw_only=True)
+
+    @property
+    def shown(self) -> Path:
+        """The device."""
+        return self.tier.path
+
+    def data(self, names: Iterable[str], size: int) -> Data:
+        """The first ``size`` bytes of the device; no file has a name."""
+        return DeviceData(self.tier, size)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceData:
+    """A data set on the first ``size`` bytes of a device."""
+
+    tier: DeviceTier
+    size: int
+
+    def cached_fraction(self) -> float | None:
+        """See ``Data``."""
+        return cached_fraction(self.tier, self.size)
+
+    def drop_cached(self) -> str:
+        """See ``Data``."""
+        return drop_cached(self.tier, self.size)
+
+    def unwritten_bytes(self) -> int | None:
+        """As a sample of it says."""
+        return unwritten_estimate(self.tier, self.size)
+
+
 def inspect(name: str, target: str, allow_destroy: Sequence[str]) -> DeviceTier:
     """The block device ``target`` as a tier; TierError when something uses it or consent names another path."""
     kernel = Kernel.here()
@@ -124,7 +191,7 @@ def workspace(tier: DeviceTier, run_dir: Path) -> Iterator[Workspace]:
                 "'lsblk' lists the block devices of this host."
             )
         with directory.workspace(DirectoryTier(tier.name, run_dir.resolve(), None, 0)) as space:
-            yield replace(space, held=held)
+            yield DeviceSpace(space.path, space.token, held=held, tier=tier)
 
 
 def cached_fraction(tier: DeviceTier, size: int) -> float | None:

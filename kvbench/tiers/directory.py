@@ -9,21 +9,29 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.border.escaping import escaped
 from kvbench.errors import TierError, ToolError
-from kvbench.tiers import ceph
+from kvbench.tiers import ceph, parents
+from kvbench.tiers.data import Data, FileData
 from kvbench.tiers.device import device_facts, sector_bytes
 from kvbench.tiers.guard import Guard, processes_with
 from kvbench.tiers.held import Held, HeldDirectory, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
 from kvbench.tiers.removal import PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, why_kept
+from kvbench.tiers.shared import is_shared
+from kvbench.tiers.tier import Ordinary
+from kvbench.tiers.unmounted import unmounted
 from kvbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from kvbench.tiers.tier import Kind
 
 # What kvbench makes; other names are looked at only for a marker.
 _OUR_NAME = re.compile(rf"{WORK_PREFIX}[0-9a-f]{{16}}")
@@ -47,7 +55,7 @@ _SMALLEST_MARGIN_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class DirectoryTier:
+class DirectoryTier(Ordinary):
     """A directory that passed the checks; ``path`` is resolved, ``free_bytes`` is what this user may still write.
 
     With ``identity`` nothing is made below another directory that has come to be at ``path`` since.
@@ -60,9 +68,42 @@ class DirectoryTier:
     identity: Identity | None = None
 
     @property
-    def driver(self) -> str:
-        """The driver that measures a directory unless another is asked for."""
-        return "fio"
+    def kind(self) -> Kind:
+        """A directory."""
+        from kvbench.tiers.directory_kind import KIND
+
+        return KIND
+
+    @property
+    def shared(self) -> bool | None:
+        """Whether the file system is other hosts' as well."""
+        return is_shared(self.mount)
+
+    @property
+    def storage(self) -> str:
+        """Two directories of one file system are one tier, and so are two mounts of one export."""
+        if self.mount is None:
+            return f"directory {self.path}"
+        network = self.mount.kind == "network"
+        return f"file system {self.mount.source if network else self.mount.device_numbers}"
+
+    @property
+    def directory(self) -> Path | None:
+        """Itself: every run makes a sub-directory here."""
+        return self.path
+
+    @property
+    def slow_opens(self) -> bool:
+        """Where a server or a FUSE program has to be asked."""
+        return self.mount is not None and self.mount.kind in ("network", "fuse")
+
+    def renamed_by(self) -> str | None:
+        """Who else may write in it or above it, up to its mount point."""
+        return parents.shared_by(self.path, self.mount)
+
+    def unmounted(self) -> str | None:
+        """Why it is probably a mount point without its mount."""
+        return unmounted(self.path)
 
     def default_dataset_bytes(self) -> int:
         """4 GiB or a quarter of the free space, whichever is less, in whole MiB."""
@@ -151,6 +192,15 @@ class Workspace:
     path: Path
     token: str
     held: Held | None = field(default=None, kw_only=True)
+
+    @property
+    def shown(self) -> Path:
+        """What people are told that is measured."""
+        return self.path
+
+    def data(self, names: Iterable[str], size: int) -> Data:
+        """The data set of ``size`` bytes, which lies in the files of these names."""
+        return FileData([self.place / name for name in names])
 
     @property
     def place(self) -> Path:

@@ -1,71 +1,57 @@
-"""What a directory is on, in words: the file system, who serves it, and what that means for a measurement."""
+"""Every kind of tier. Adding one is its module and a line in KINDS.
+
+The table is no part of the package itself: the guard imports that as a bare script, without any library.
+"""
 
 from __future__ import annotations
 
-from kvbench.tiers import ceph
-from kvbench.tiers.mounts import Mount, backing_of, device_model, device_name
+from collections.abc import Sequence
 
-# fstype or source of FUSE mounts of object stores (mountinfo): s3fs-fuse, rclone mount, Mountpoint for Amazon S3.
-_OBJECT_MOUNTS = {
-    "fuse.s3fs": "s3fs",
-    "s3fs": "s3fs",
-    "fuse.rclone": "rclone",
-    "fuse.mountpoint-s3": "Mountpoint for S3",
-    "mountpoint-s3": "Mountpoint for S3",
-    "fuse.gcsfuse": "gcsfuse",
-    "fuse.goofys": "goofys",
-    "fuse.geesefs": "GeeseFS",
+from kvbench.tiers import bucket_kind, device_kind, directory_kind, memory
+from kvbench.tiers.tier import Kind, Tier
+
+DIRECTORY = "directory"
+
+# The first kind that claims a target has it; what none of them claims is taken for a directory that is not there.
+KINDS: dict[str, Kind] = {
+    "memory": memory.KIND,
+    "bucket": bucket_kind.KIND,
+    "block device": device_kind.KIND,
+    DIRECTORY: directory_kind.KIND,
 }
 
 
-def describe(mount: Mount | None) -> str:
-    """One phrase for what holds the files of a directory."""
-    if mount is None:
-        return "a directory; the system does not say on which file system"
-    if client := ceph.client_of(mount):
-        return "CephFS through ceph-fuse" if client == "ceph-fuse" else "CephFS, kernel client"
-    if program := object_mount(mount):
-        return f"an object store mounted with {program} ({mount.source})"
-    if mount.filesystem.startswith("nfs"):
-        return f"NFS from {mount.source}"
-    by_kind = {
-        "memory": f"{mount.filesystem}: memory, not storage",
-        "overlay": _overlay(mount),
-        "network": f"{mount.filesystem} from {mount.source}",
-        "fuse": f"{mount.filesystem} ({mount.source}), a FUSE program",
-        "block": f"local {mount.filesystem} on {_device(mount)}",
-    }
-    return by_kind.get(mount.kind, f"{mount.filesystem} from {mount.source}")
+def named(target: str) -> Kind | None:
+    """The kind of a target whose text tells; None for a path, which is not looked at."""
+    return next((kind for kind in KINDS.values() if not kind.on_path and kind.claims(target)), None)
 
 
-def object_mount(mount: Mount) -> str | None:
-    """The program that mounts an object store here, or None when it is no such mount."""
-    return _OBJECT_MOUNTS.get(mount.filesystem) or _OBJECT_MOUNTS.get(mount.source)
+def kind_of(target: str) -> Kind:
+    """The kind of a target; a path is looked at, and a mount that hangs keeps who looks."""
+    on_path = (kind for kind in KINDS.values() if kind.on_path and kind.claims(target))
+    return named(target) or next(on_path, KINDS[DIRECTORY])
 
 
-def caveat(mount: Mount | None) -> str | None:
-    """What measuring this kind of directory does not say, with the next step; None when there is nothing to warn of."""
-    if mount is None:
-        return None
-    if program := object_mount(mount):
-        return f"{program} keeps local copies, so reads may never reach the object store; measure s3://bucket/prefix"
-    if said := ceph.caveat_of(ceph.client_of(mount)):
-        return f"{said}; mount CephFS with the kernel client to measure what a server would use"
-    said_by_kind = {
-        "memory": "its data is in this host's memory, O_DIRECT or not; name a directory on the storage tier",
-        "overlay": "a container's own root file system, not a volume; name the directory where the volume is mounted",
-        "fuse": "a FUSE program may cache despite O_DIRECT; compare with the storage server's own counters",
-        "network": "the server's cache may answer and cannot be seen from here; use a data set above its memory",
-    }
-    return said_by_kind.get(mount.kind)
+def inspect(name: str, target: str, allow_destroy: Sequence[str] = ()) -> Tier:
+    """``target`` as a tier; TierError with the next step when it cannot be measured."""
+    return kind_of(target).inspect(name, target, allow_destroy)
 
 
-def _overlay(mount: Mount) -> str:
-    below = backing_of(mount)
-    return f"an overlay on {describe(below)}" if below else "an overlay (a container's root file system)"
+def name_of(target: str) -> str:
+    """What a target is called unless the user names it; it is not looked at."""
+    return _by_text(target).name_of(target)
 
 
-def _device(mount: Mount) -> str:
-    name = device_name(mount.device_numbers)
-    model = device_model(mount.device_numbers)
-    return (f"/dev/{name}" if name else mount.source) + (f" ({model})" if model else "")
+def driver_names() -> tuple[str, ...]:
+    """Every driver that a user can ask for."""
+    return tuple(dict.fromkeys(driver for kind in KINDS.values() for driver in kind.programs))
+
+
+def program_of(target: str, driver: str) -> str:
+    """The program that measures a target for a user who asks for ``driver``; the target is not looked at."""
+    return _by_text(target).program_of(driver)
+
+
+def _by_text(target: str) -> Kind:
+    """The kind that the text tells; paths are called and measured alike, whatever they lead to."""
+    return named(target) or KINDS[DIRECTORY]

@@ -7,22 +7,34 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.errors import TierError
 from kvbench.host import environment
-from kvbench.tiers import directory
+from kvbench.record.recorder import Recorder, histograms_of
+from kvbench.tiers import directory, dram
 from kvbench.tiers.directory import DirectoryTier, Workspace
 from kvbench.tiers.dram import numa_nodes, numa_placement
+from kvbench.tiers.findings import Diagnosis, Finding
 from kvbench.tiers.mounts import Mount
-from kvbench.units import format_bytes
+from kvbench.tiers.removal import Kept
+from kvbench.tiers.tier import Cleaning, DriverFindings, Kind, Ordinary
+from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
+
+if TYPE_CHECKING:
+    from kvbench.tiers.dram import Pool
 
 TARGET = "dram"
 # Larger than the caches of any processor, small enough for a pod.
 _DEFAULT_BYTES = 1 << 30
+_JOBS_OF_THE_STUDY = 16
+# One server block of gpt-oss-120b.
+_BLOCK_BYTES = 1179648
+_COPY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryTier:
+class MemoryTier(Ordinary):
     """The memory that this process may use."""
 
     name: str
@@ -33,9 +45,18 @@ class MemoryTier:
         return None
 
     @property
-    def driver(self) -> str:
-        """The only driver that measures memory."""
+    def kind(self) -> Kind:
+        """Memory."""
+        return KIND
+
+    @property
+    def storage(self) -> str:
+        """All runs of this host share it."""
         return "memory"
+
+    def would(self, dataset: str) -> str:
+        """A buffer of that size is taken."""
+        return f"take {dataset} of"
 
     def facts(self) -> dict[str, str | int | None]:
         """How much there is, on which NUMA nodes, and from where this process may run."""
@@ -63,25 +84,45 @@ class MemoryTier:
                 "would take more than half of it; use a smaller --dataset."
             )
 
-    def require_direct_io(self, space: Workspace, sizes: Sequence[int]) -> None:
-        """Memory knows no alignment and no cache of the kernel."""
-
-    def require_aligned(self, sizes: Sequence[int]) -> None:
-        """Memory knows no sectors."""
-
     def workspace(self, run_dir: Path) -> AbstractContextManager[Workspace]:
         """A folder of the run: nothing is written elsewhere."""
         return directory.workspace(DirectoryTier(self.name, run_dir.resolve(), None, 0))
 
 
-def claims(target: str) -> bool:
-    """Whether ``target`` means memory."""
-    return target == TARGET
-
-
-def inspect(name: str) -> MemoryTier:
-    """Memory as a tier."""
+def _inspect(name: str, target: str, allow_destroy: Sequence[str]) -> MemoryTier:
     return MemoryTier(name)
+
+
+def _examine(name: str, target: str, drivers: DriverFindings) -> Diagnosis:
+    """What a copy of one block costs, for 1 s each; 'kvbench fio --tier dram' measures it as a run."""
+    size, nodes = environment.memory_bytes(), numa_nodes()
+    pool = dram.new_pool(dram.POOL_BYTES)
+    findings = [
+        Finding("memory", "ok", format_bytes(size) if size else "unknown"),
+        *(_copy_finding(pool, threads) for threads in (1, _JOBS_OF_THE_STUDY)),
+    ]
+    if len(nodes) > 1:
+        hint = "run it under 'numactl --cpunodebind=N --membind=N' for the node of the engine"
+        findings.append(Finding("NUMA", "note", f"{len(nodes)} nodes, the system chose which took part", hint))
+    return Diagnosis(name, TARGET, "memory of this host", MemoryTier(name).facts(), tuple(findings))
+
+
+def _clean(target: str, wanted: Cleaning) -> Sequence[tuple[str, Kept | None]]:
+    """Nothing is left in memory."""
+    return ()
+
+
+def _copy_finding(pool: Pool, threads: int) -> Finding:
+    recorders = [Recorder() for _ in range(threads)]
+    seconds = dram.copy_blocks(pool, _BLOCK_BYTES, recorders, _COPY_S)
+    latencies = histograms_of(recorders)["read"]
+    return Finding(
+        f"copy, {threads} thread" + ("s" if threads > 1 else ""),
+        "ok",
+        f"{format_bytes(_BLOCK_BYTES)} in {format_duration_ns(latencies.percentile(50))} (p50), "
+        f"{format_duration_ns(latencies.percentile(99))} (p99); "
+        f"{format_bandwidth(latencies.samples * _BLOCK_BYTES / seconds)} together",
+    )
 
 
 def _available_bytes() -> int:
@@ -92,3 +133,13 @@ def _available_bytes() -> int:
     said = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
     limit = environment.cgroup_limits().get("cgroup_memory_bytes")
     return min([*(said or [free]), *([limit] if isinstance(limit, int) else [])])
+
+
+KIND = Kind(
+    claims=lambda target: target == TARGET,
+    inspect=_inspect,
+    examine=_examine,
+    clean=_clean,
+    programs={"memory": "memory"},
+    name_of=lambda target: target,
+)

@@ -17,11 +17,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from kvbench.tiers.bucket import BucketTier
-from kvbench.tiers.device_tier import DeviceTier
-from kvbench.tiers.directory import DirectoryTier
 from kvbench.tiers.removal import MARKER_NAME, WORK_PREFIX
-from kvbench.tiers.target import Tier
+from kvbench.tiers.tier import Tier
 
 _SOCKETS = Path("/proc/net/unix")
 _NAMED = re.compile(r"@kvbench/([0-9a-f]{16})/([0-9a-f]{16})$", re.MULTILINE)
@@ -94,31 +91,13 @@ class Presence:
 @contextmanager
 def announced(tier: Tier, token: str) -> Iterator[Presence]:
     """The presence of this run on a tier, seen by others on this host while the body runs."""
-    directory = tier.path if isinstance(tier, DirectoryTier) else None
-    presence = Presence(token, sha256(_shared(tier).encode()).hexdigest()[:16], directory)
+    presence = Presence(token, sha256(tier.storage.encode()).hexdigest()[:16], tier.directory)
     with ExitStack() as stack:
         # Where a sandbox forbids sockets the run is not seen, and its numbers are as good as ever.
         with suppress(OSError):
             held = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
             held.bind(f"\0kvbench/{presence.place}/{token}")
         yield presence
-
-
-def _shared(tier: Tier) -> str:
-    """What two runs share when they disturb each other: a file system, a device, a bucket, or memory."""
-    if isinstance(tier, DirectoryTier):
-        return _file_system(tier)
-    if isinstance(tier, DeviceTier):
-        return f"device {tier.numbers}"
-    return f"bucket {tier.endpoint.url} {tier.bucket}" if isinstance(tier, BucketTier) else "memory"
-
-
-def _file_system(tier: DirectoryTier) -> str:
-    """Two directories of one file system are one tier, and so are two mounts of one export."""
-    if tier.mount is None:
-        return f"directory {tier.path}"
-    network = tier.mount.kind == "network"
-    return f"file system {tier.mount.source if network else tier.mount.device_numbers}"
 
 
 def _here(place: str) -> set[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvbench.errors import UsageError
-from kvbench.tiers import bucket, directory
-from kvbench.tiers.removal import Kept
+from kvbench.tiers import kinds
+from kvbench.tiers.tier import Cleaning
 
 _AGE = re.compile(r"([0-9]+)([mhd])")
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
@@ -29,23 +28,13 @@ def clean(target: str, *, dry_run: bool, older_than_s: float | None, any_owner: 
 
     Only places with kvbench's own marker are looked into. TierError when the tier cannot be used.
     """
-    found = _cleaned(target, dry_run, older_than_s, any_owner)
+    found = kinds.kind_of(target).clean(target, Cleaning(dry_run, older_than_s, any_owner))
     return Cleaned(
         target,
         tuple(place for place, kept in found if kept is None),
         tuple((place, kept.why) for place, kept in found if kept is not None),
         tuple(place for place, kept in found if kept is not None and kept.kind == "stuck"),
     )
-
-
-def _cleaned(
-    target: str, dry_run: bool, older_than_s: float | None, any_owner: bool
-) -> Sequence[tuple[str, Kept | None]]:
-    if target.startswith(bucket.SCHEME):
-        return bucket.clean_bucket(target, dry_run, older_than_s)
-    place = directory.inspect("clean", target).path
-    found = directory.clean(place, dry_run=dry_run, older_than_s=older_than_s, any_owner=any_owner)
-    return [(str(item.path), item.kept) for item in found]
 
 
 def parse_age(text: str) -> int:

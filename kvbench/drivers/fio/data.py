@@ -8,26 +8,20 @@ from kvbench.drivers import Site
 from kvbench.drivers.fio import job as fio_job
 from kvbench.errors import MeasurementError
 from kvbench.formats.fio.read import FioJob
-from kvbench.tiers import device_tier
-from kvbench.tiers.device_tier import DeviceTier
-from kvbench.tiers.extents import unwritten_bytes
+from kvbench.tiers.data import Data
 from kvbench.tiers.held import HeldDirectory
-from kvbench.tiers.pagecache import cached_fraction, drop_cached
 from kvbench.units import format_bytes
-
-# fio never lays out as many large files.
-_MOST_ASKED = 256
 
 
 def place_of(site: Site) -> Path:
     """What people are told that is measured: the work space, or the device itself."""
-    return site.tier.path if isinstance(site.tier, DeviceTier) else site.space.path
+    return site.space.shown
 
 
 def held_place_of(site: Site) -> str:
     """What the job files name when fio runs: the same through a descriptor, which no rename can lead elsewhere."""
     # fio takes a directory by lstat, which would see a link of /proc here (fio 3.33).
-    return str(site.space.place) if isinstance(site.tier, DeviceTier) else f"{site.space.place}/."
+    return f"{site.space.place}/." if site.tier.device_use is None else str(site.space.place)
 
 
 def place_comment(site: Site) -> str:
@@ -44,15 +38,15 @@ def require_room(site: Site) -> None:
 
 def is_read_only(site: Site, *, writes: bool) -> bool:
     """Whether fio must refuse to write: on a device, always but for jobs that write where the user allowed it."""
-    if not isinstance(site.tier, DeviceTier):
+    if site.tier.device_use is None:
         return False
-    return not (writes and site.tier.writable and site.settings.device == "write")
+    return not (writes and site.tier.device_use == "write" and site.settings.device == "write")
 
 
 def require_complete(site: Site, job: FioJob | None) -> None:
     """MeasurementError unless the whole data set was written; from now on its files are looked at before each round."""
     # fio can report success after a short write phase (FUSE, axboe/fio#253): trust the files, not the report.
-    if isinstance(site.tier, DeviceTier):
+    if site.tier.device_use is not None:
         _require_written(site, 0 if job is None or job.write is None else job.write.bytes)
         return
     if isinstance(site.space.held, HeldDirectory):
@@ -62,37 +56,16 @@ def require_complete(site: Site, job: FioJob | None) -> None:
             raise MeasurementError(f"laying out the data set failed: {error}") from None
 
 
+def of(site: Site) -> Data:
+    """The data set where it lies."""
+    return site.space.data(fio_job.data_files(site.settings), site.settings.dataset_bytes)
+
+
 def unwritten(site: Site) -> int | None:
-    """Bytes of the data set that were never written, as far as can be seen, or None."""
-    if isinstance(site.tier, DeviceTier):
-        if not is_read_only(site, writes=True):
-            return 0
-        return device_tier.unwritten_estimate(site.tier, site.settings.dataset_bytes)
-    return unwritten_bytes(_files(site))
-
-
-def drop(site: Site) -> str:
-    """Drop the data's pages from the page cache and say how it went."""
-    if isinstance(site.tier, DeviceTier):
-        return device_tier.drop_cached(site.tier, site.settings.dataset_bytes)
-    return drop_cached(_sample(site))
-
-
-def cached(site: Site) -> float | None:
-    """Share of the data in the page cache, or None."""
-    if isinstance(site.tier, DeviceTier):
-        return device_tier.cached_fraction(site.tier, site.settings.dataset_bytes)
-    return cached_fraction(_sample(site))
-
-
-def _files(site: Site) -> list[Path]:
-    return [site.space.place / name for name in fio_job.data_files(site.settings)]
-
-
-def _sample(site: Site) -> list[Path]:
-    """All data files, or an even sample: of thousands of block files, asking each would take longer than a round."""
-    files = _files(site)
-    return files[:: max(1, len(files) // _MOST_ASKED)]
+    """Bytes of the data set that were never written, as far as can be seen, or None; none where fio wrote a device."""
+    if site.tier.device_use is not None and not is_read_only(site, writes=True):
+        return 0
+    return of(site).unwritten_bytes()
 
 
 def _require_written(site: Site, written: int) -> None:

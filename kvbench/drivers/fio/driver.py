@@ -7,22 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvbench.checks import judge
-from kvbench.drivers import OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers import OnRate, RoundInterrupted, Site
 from kvbench.drivers.fio import data, outcome
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
-from kvbench.drivers.fio_http.driver import HttpDriver
+from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import huge_bytes, require_given
 from kvbench.drivers.settings import JobSettings
 from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
 from kvbench.formats.fio.options import access_of
-from kvbench.formats.fio.point import asked, direction_of, failed_ios, histograms_of, latency_source_of
+from kvbench.formats.fio.point import asked, failed_ios
 from kvbench.formats.fio.read import FioJob
 from kvbench.host import environment
 from kvbench.record.point import Point
 from kvbench.record.results import Conditions, Observation
-from kvbench.tiers.bucket import BucketTier
 from kvbench.tiers.guard import TOKEN_VARIABLE, processes_with
 from kvbench.units import format_bytes
 
@@ -33,10 +31,11 @@ _SLOWEST_LAYOUT_BYTES_PER_S = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
-    """Counters read when a round starts, and the state of the data by then."""
+class _Round:
+    """A round that has begun, where its evidence goes, and the state of the data by then."""
 
-    counters: surroundings.Before
+    started: Started
+    folder: Path
     cache_drop: str | None
     unwritten_bytes: int | None
 
@@ -68,7 +67,6 @@ class FioDriver:
     def __init__(self, fio: fio_run.Fio, on_rate: OnRate) -> None:
         """Drive this fio program."""
         self._fio, self._on_rate = fio, on_rate
-        self._objects = HttpDriver(fio, on_rate)
         # Bytes never written, by the token of the work space whose data was laid out.
         self._unwritten: dict[str, int | None] = {}
         self._host = environment.HostWatch()
@@ -76,9 +74,6 @@ class FioDriver:
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
         """Let fio parse the job file of all points, and look for the libaio slots that they need."""
-        if isinstance(site.tier, BucketTier):
-            self._objects.check(points, site, folder, name, comments)
-            return
         _require_aio_slots(points)
         require_given(site.settings.buffers)
         job_file = folder / f"{name}.fio"
@@ -87,9 +82,6 @@ class FioDriver:
 
     def lay_out(self, site: Site, folder: Path) -> None:
         """Write the data in full with a write job and look at it afterwards; a read-only device is only looked at."""
-        if isinstance(site.tier, BucketTier):
-            self._objects.lay_out(site, folder)
-            return
         if data.is_read_only(site, writes=True):
             self._unwritten[site.space.token] = data.unwritten(site)
             return
@@ -108,15 +100,13 @@ class FioDriver:
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One fio run of ``runtime_s`` seconds, judged, with its evidence in ``folder``."""
-        if isinstance(site.tier, BucketTier):
-            return self._objects.measure(point, site, folder, runtime_s)
         settings = replace(site.settings, runtime_s=runtime_s)
         job_file, output = folder / "job.fio", folder / fio_run.OUTPUT_NAME
         job = fio_job.render_points([point], data.held_place_of(site), settings, laid_out=True)
         job_file.write_text(data.place_comment(site) + job)
         output.unlink(missing_ok=True)
-        dropped = None if point.mix == "write" else data.drop(site)
-        before = _Start(surroundings.before_round(site.tier), dropped, self._unwritten.get(site.space.token))
+        dropped = None if point.mix == "write" else data.of(site).drop_cached()
+        this = _Round(Started.now(point, site, runtime_s), folder, dropped, self._unwritten.get(site.space.token))
         self._host = environment.HostWatch()
         self._huge = _HugePages(site.space.token) if settings.buffers == "huge" else None
         try:
@@ -125,11 +115,11 @@ class FioDriver:
         except Interrupted as error:
             text = output.read_text(errors="replace") if output.exists() else ""
             partial = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
-            seen = self._observation(point, site, folder, runtime_s, before, partial, interrupted=True)
+            seen = self._observation(this, partial, interrupted=True)
             raise RoundInterrupted(str(error), seen) from None
         except ToolError as error:
-            return Observation(unmeasured(point, "failed", str(error)), {})
-        return self._observation(point, site, folder, runtime_s, before, finished)
+            return nothing(point, str(error))
+        return self._observation(this, finished)
 
     def _rate(self, text: str) -> None:
         self._host.sample()
@@ -149,36 +139,16 @@ class FioDriver:
             inherited=site.space.inherited,
         )
 
-    def _observation(
-        self,
-        point: Point,
-        site: Site,
-        folder: Path,
-        runtime_s: int,
-        before: _Start,
-        finished: fio_run.Finished,
-        *,
-        interrupted: bool = False,
-    ) -> Observation:
+    def _observation(self, this: _Round, finished: fio_run.Finished, *, interrupted: bool = False) -> Observation:
+        point = this.started.point
         job, failure = outcome.only_job(finished, point.id)
         if job is None:
             reason = "interrupted before fio had a result" if interrupted else failure or "no result"
-            return Observation(unmeasured(point, "interrupted" if interrupted else "failed", reason), {})
+            return nothing(point, reason, interrupted=interrupted)
         if self._huge is not None and not interrupted:
             failure = failure or self._huge.failure(point.numjobs * point.io_bytes)
-        outcome.keep_series(folder, self._host.by_second())
-        measured = replace(
-            unmeasured(point, "ok", None),
-            job=job.name,
-            runtime_s=job.runtime_s,
-            latency_source=latency_source_of(job),
-            status="interrupted" if interrupted else "failed" if failure else "ok",
-            reason="stopped before its time" if interrupted else failure,
-            read=direction_of(job.read),
-            write=direction_of(job.write),
-            conditions=_conditions(point, site, runtime_s, before, job),
-        )
-        return Observation(judge(measured), histograms_of(job))
+        outcome.keep_series(this.folder, self._host.by_second())
+        return observation(point, Measured.by_fio(job), _conditions(this, job), failure, interrupted=interrupted)
 
 
 class _HugePages:
@@ -221,20 +191,19 @@ def _require_aio_slots(points: Sequence[Point]) -> None:
         )
 
 
-def _conditions(point: Point, site: Site, runtime_s: int, before: _Start, job: FioJob) -> Conditions:
+def _conditions(this: _Round, job: FioJob) -> Conditions:
+    site = this.started.site
     return replace(
-        surroundings.conditions_since(before.counters, site.tier),
+        this.started.conditions(),
         ioengine=job.options.get("ioengine"),
         direct=job.options.get("direct") == "1",
         iodepth=asked(job.options, "iodepth"),
-        rwmixread=site.settings.rwmixread if point.mix == "mixed" else None,
-        requested_runtime_s=float(runtime_s),
-        dataset_bytes=distinct_bytes(site.settings, point),
-        cached_fraction=data.cached(site),
+        dataset_bytes=distinct_bytes(site.settings, this.started.point),
+        cached_fraction=data.of(site).cached_fraction(),
         failed_ios=failed_ios(job),
         access=access_of(job.options),
-        unwritten_bytes=before.unwritten_bytes,
-        cache_drop=before.cache_drop,
+        unwritten_bytes=this.unwritten_bytes,
+        cache_drop=this.cache_drop,
         buffers=site.settings.buffers,
         buffer_memory=fio_job.MEMORY_IN_WORDS[site.settings.buffers],
     )

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvbench.checks import judge
-from kvbench.drivers import OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers import OnRate, RoundInterrupted, Site
 from kvbench.drivers.fio import outcome
 from kvbench.drivers.fio import run as fio_run
 from kvbench.drivers.fio_http import job as http_job
 from kvbench.drivers.fio_http.private import EXAMPLE, Keys, cleaned
+from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.s3 import client as s3_client
 from kvbench.drivers.s3.layout import lay_out, require_objects
 from kvbench.drivers.s3.objects import Objects
 from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError, ToolError
-from kvbench.formats.fio.point import asked, direction_of, failed_ios, histograms_of, latency_source_of
+from kvbench.formats.fio.point import asked, failed_ios
 from kvbench.formats.fio.read import FioJob
 from kvbench.host import environment
 from kvbench.record.point import Point
@@ -37,16 +37,34 @@ _STATUS = re.compile(r"DDIR_\w+ failed with (HTTP status code \d+)")
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    point: Point
-    site: Site
+    started: Started
     folder: Path
-    runtime_s: int
     objects: Objects
-    before: surroundings.Before
+
+
+@dataclass(frozen=True, slots=True)
+class FioHttpProgram:
+    """fio as a Program that measures objects."""
+
+    fio: fio_run.Fio
+
+    @classmethod
+    def find(cls) -> FioHttpProgram:
+        """The fio on PATH; ToolError when it cannot be used."""
+        return cls(fio_run.find_fio())
+
+    @property
+    def version(self) -> str:
+        """fio's own version text."""
+        return self.fio.version
+
+    def driver(self, on_rate: OnRate) -> HttpDriver:
+        """A driver that runs this fio."""
+        return HttpDriver(self.fio, on_rate)
 
 
 class HttpDriver:
-    """A Driver that runs fio's http engine on a bucket; the part of the fio driver that knows objects."""
+    """A Driver that runs fio's http engine on a bucket; ``on_rate`` gets fio's current rates."""
 
     def __init__(self, fio: fio_run.Fio, on_rate: OnRate) -> None:
         """Drive this fio program."""
@@ -89,31 +107,30 @@ class HttpDriver:
             if point.mix != "write":
                 require_objects(space, objects)
             space.keys.update(objects.slots if point.mix == "write" else ())
-            before = surroundings.before_round(site.tier)
-            this = _Round(point, site, folder, runtime_s, objects, before)
+            this = _Round(Started.now(point, site, runtime_s), folder, objects)
             finished = self._run(this, keys)
             if point.mix != "write":
                 require_objects(space, objects)
         except RoundInterrupted:
             raise
         except Interrupted as error:
-            partial = unmeasured(point, "interrupted", "stopped before or after its requests")
-            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+            partial = nothing(point, "stopped before or after its requests", interrupted=True)
+            raise RoundInterrupted(str(error), partial) from None
         except (MeasurementError, TierError, ToolError) as error:
-            return Observation(unmeasured(point, "failed", str(error)), {})
+            return nothing(point, str(error))
         return self._observation(this, finished)
 
     def _run(self, this: _Round, keys: Keys) -> fio_run.Finished:
-        job_file, token = this.folder / "job.fio", this.site.space.token
-        site = replace(this.site, settings=replace(this.site.settings, runtime_s=this.runtime_s))
-        self._write_job(job_file, [this.point], site, keys, "")
+        started, job_file = this.started, this.folder / "job.fio"
+        token, settings = started.site.space.token, replace(started.site.settings, runtime_s=started.runtime_s)
+        self._write_job(job_file, [started.point], replace(started.site, settings=settings), keys, "")
         (this.folder / fio_run.OUTPUT_NAME).unlink(missing_ok=True)
         self._host = environment.HostWatch()
         try:
             finished = fio_run.run_job(
                 self._fio,
                 job_file,
-                timeout_s=this.runtime_s + s3_client.TIMEOUT_S,
+                timeout_s=started.runtime_s + s3_client.TIMEOUT_S,
                 environment={**keys.environment(), TOKEN_VARIABLE: token},
                 on_rate=self._rate,
                 private=True,
@@ -133,35 +150,24 @@ class HttpDriver:
         write_atomically(file, keys.require_absent(comments + text))
 
     def _observation(self, this: _Round, finished: fio_run.Finished, *, interrupted: bool = False) -> Observation:
-        point = this.point
+        point = this.started.point
         job, failure = outcome.only_job(finished, point.id)
         outcome.keep_series(this.folder, self._host.by_second())
         if failure and (status := _STATUS.search(finished.output + finished.errors)):
             failure = f"{failure}; the service answered with {status[1]}"
         if job is None:
             reason = "interrupted before fio had a result" if interrupted else failure or "no result"
-            return Observation(unmeasured(point, "interrupted" if interrupted else "failed", reason), {})
-        measured = replace(
-            unmeasured(point, "interrupted" if interrupted else "failed" if failure else "ok", None),
-            reason="stopped before its time" if interrupted else failure,
-            job=job.name,
-            runtime_s=job.runtime_s,
-            latency_source=latency_source_of(job),
-            read=direction_of(job.read),
-            write=direction_of(job.write),
-            conditions=_conditions(this, job),
-        )
-        return Observation(judge(measured), histograms_of(job))
+            return nothing(point, reason, interrupted=interrupted)
+        conditions = _conditions(this, job)
+        return observation(point, Measured.by_fio(job), conditions, failure, interrupted=interrupted)
 
 
 def _conditions(this: _Round, job: FioJob) -> Conditions:
-    point = this.point
+    point = this.started.point
     return replace(
-        surroundings.conditions_since(this.before, this.site.tier),
+        this.started.conditions(),
         ioengine="http",
         iodepth=asked(job.options, "iodepth"),
-        rwmixread=this.site.settings.rwmixread if point.mix == "mixed" else None,
-        requested_runtime_s=float(this.runtime_s),
         dataset_bytes=http_job.share_of(point, this.objects) * point.numjobs * point.io_bytes,
         failed_ios=failed_ios(job),
         access="random",

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from kvbench.checks import judge
-from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
+from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import memory_for, require_given
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer, CallTimes
@@ -21,8 +21,8 @@ from kvbench.host import environment
 from kvbench.record.histogram import Histogram, bin_of
 from kvbench.record.latency import latency_of
 from kvbench.record.point import Point
-from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
-from kvbench.record.results import Calls, Conditions, Observation, Status, write_atomically
+from kvbench.record.recorder import Recorder, series_of, total_bytes
+from kvbench.record.results import Calls, Conditions, Observation, write_atomically
 from kvbench.tiers.extents import unwritten_bytes
 from kvbench.tiers.held import HeldDirectory
 from kvbench.tiers.pagecache import cached_fraction, drop_cached
@@ -92,7 +92,7 @@ class ReplayDriver:
         """Load and store blocks for ``runtime_s`` seconds with ``numjobs`` threads in flight."""
         blocks = self._blocks.get((site.space.token, point.io_bytes))
         if blocks is None:
-            return Observation(unmeasured(point, "failed", "the block files were not laid out"), {})
+            return nothing(point, "the block files were not laid out")
         flow = self._flow(site)
         unwritten = self._unwritten[site.space.token, point.io_bytes]
         try:
@@ -100,16 +100,16 @@ class ReplayDriver:
             round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread)
             prepare(blocks, point.mix, workers, self._pause)
             _require_ours(site, blocks)
-            measured = _Measured(point, site, folder, runtime_s, round_, unwritten, memory)
+            measured = _Measuring(point, site, folder, runtime_s, round_, unwritten, memory)
         except MeasurementError as error:
-            return Observation(unmeasured(point, "failed", str(error)), {})
+            return nothing(point, str(error))
         except Interrupted as error:
-            partial = unmeasured(point, "interrupted", "stopped before it started")
-            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+            partial = nothing(point, "stopped before it started", interrupted=True)
+            raise RoundInterrupted(str(error), partial) from None
         try:
             round_.run(runtime_s, lambda: self._on_rate(measured.tick()), self._pause)
         except MeasurementError as error:
-            return Observation(unmeasured(point, "failed", str(error)), {})
+            return nothing(point, str(error))
         except Interrupted as error:
             raise RoundInterrupted(str(error), measured.observation(interrupted=True)) from None
         return measured.observation()
@@ -121,18 +121,18 @@ class ReplayDriver:
         self._on_rate("making room")
 
 
-class _Measured:
+class _Measuring:
     """One round from its start: the counters of then, the ticks, and the observation at the end."""
 
     def __init__(
         self, point: Point, site: Site, folder: Path, runtime_s: int, round_: Round, unwritten: int | None, memory: str
     ) -> None:
-        self.point, self.site, self.folder, self.runtime_s, self.round = point, site, folder, runtime_s, round_
+        self.point, self.site, self.folder, self.round = point, site, folder, round_
         self.unwritten, self.memory = unwritten, memory
         self.dataset_bytes = (round_.blocks.kept(point.mix) or round_.blocks.capacity) * point.io_bytes
         # Asking about every file would take longer than the round: a sample answers for all.
         self.cache_drop = None if point.mix == "write" else drop_cached(round_.blocks.sample())
-        self.before, self.host = surroundings.before_round(site.tier), environment.HostWatch()
+        self.started, self.host = Started.now(point, site, runtime_s), environment.HostWatch()
         self._began = time.monotonic()
 
     def elapsed(self) -> float:
@@ -153,32 +153,20 @@ class _Measured:
         metadata = _calls_of(histograms, times)
         more = {"threads": len(recorders), "pauses": self.round.pauses, "failures": list(failures)}
         _keep_evidence(self.folder, self.site, self.round.flow, metadata, more)
-        reason = failures[0] if failures else None if histograms_of(recorders) else "no operation ended"
-        status: Status = "failed" if reason else "ok"
-        if interrupted:
-            status, reason = "interrupted", "stopped before its time"
-        measured = replace(
-            unmeasured(self.point, status, reason),
-            runtime_s=seconds,
-            latency_source="lat",
-            read=direction_of(recorders, "read", seconds),
-            write=direction_of(recorders, "write", seconds),
-            conditions=self._conditions(len(failures)),
-            metadata=metadata,
-        )
-        return Observation(judge(measured), {**histograms_of(recorders), **histograms})
+        measured = Measured.by_recorders(recorders, seconds)
+        failure = failures[0] if failures else None if measured.histograms else "no operation ended"
+        measured = replace(measured, metadata=metadata, histograms={**measured.histograms, **histograms})
+        return observation(self.point, measured, self._conditions(len(failures)), failure, interrupted=interrupted)
 
     def _recorders(self) -> list[Recorder]:
         return [worker.recorder for worker in self.round.workers]
 
     def _conditions(self, failed: int) -> Conditions:
         return replace(
-            surroundings.conditions_since(self.before, self.site.tier),
+            self.started.conditions(),
             ioengine=f"calls of vLLM {release_of(self.site.settings.engine_version).version}",
             direct=True,
             iodepth=1,
-            rwmixread=self.site.settings.rwmixread if self.point.mix == "mixed" else None,
-            requested_runtime_s=float(self.runtime_s),
             dataset_bytes=self.dataset_bytes,
             cached_fraction=cached_fraction([path for path in self.round.blocks.sample() if path.exists()]),
             failed_ios=failed,

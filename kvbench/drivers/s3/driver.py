@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kvbench.checks import judge
-from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site, surroundings, unmeasured
+from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
+from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import memory_for, require_given
 from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
 from kvbench.drivers.s3.layout import EVIDENCE_NAME, lay_out, require_objects
@@ -19,8 +19,8 @@ from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host import environment
 from kvbench.record.point import Point
-from kvbench.record.recorder import Recorder, direction_of, histograms_of, series_of, total_bytes
-from kvbench.record.results import Observation, Status, write_atomically
+from kvbench.record.recorder import Recorder, series_of, total_bytes
+from kvbench.record.results import Observation, write_atomically
 from kvbench.units import format_bandwidth
 
 
@@ -53,13 +53,10 @@ class _Laid:
 class _Round:
     """What a round needs to become an observation."""
 
-    point: Point
-    site: Site
-    runtime_s: int
+    started: Started
     folder: Path
     objects: Objects
     recorders: Sequence[Recorder]
-    before: surroundings.Before
     memory: str
     host: environment.HostWatch = field(default_factory=environment.HostWatch)
 
@@ -108,17 +105,16 @@ class S3Driver:
                 require_objects(space, objects)
             memory = memory_for(site.settings.buffers, point.numjobs, point.io_bytes)
         except (MeasurementError, TierError) as error:
-            return Observation(unmeasured(point, "failed", str(error)), {})
+            return nothing(point, str(error))
         except Interrupted as error:
-            partial = unmeasured(point, "interrupted", "stopped before its first request")
-            raise RoundInterrupted(str(error), Observation(partial, {})) from None
+            partial = nothing(point, "stopped before its first request", interrupted=True)
+            raise RoundInterrupted(str(error), partial) from None
         space.keys.update(objects.slots)
         laid.rounds += 1
         recorders = [Recorder() for _ in range(point.numjobs)]
         share = site.settings.read_percent(point.mix)
         load = Load(laid.client, objects, recorders, share, laid.rounds, memory.places)
-        before = surroundings.before_round(site.tier)
-        this = _Round(point, site, runtime_s, folder, objects, recorders, before, memory.described)
+        this = _Round(Started.now(point, site, runtime_s), folder, objects, recorders, memory.described)
         try:
             ended = load.run(runtime_s, lambda seconds: self._tick(this, seconds))
         except Interrupted as error:
@@ -134,30 +130,19 @@ class S3Driver:
 
     def _observation(self, this: _Round, ended: Ended, *, interrupted: bool = False) -> Observation:
         self._keep_evidence(this, ended)
-        point = this.point
-        reads, writes = (direction_of(this.recorders, way, ended.seconds) for way in ("read", "write"))
-        failure = ended.failure or (None if reads or writes or interrupted else "no request succeeded")
-        status: Status = "interrupted" if interrupted else "failed" if failure else "ok"
-        measured = replace(
-            unmeasured(point, status, "stopped before its time" if interrupted else failure),
-            runtime_s=ended.seconds,
-            latency_source="lat",
-            read=reads,
-            write=writes,
-            conditions=replace(
-                surroundings.conditions_since(this.before, this.site.tier),
-                ioengine=f"obstore {self._version}",
-                rwmixread=this.site.settings.rwmixread if point.mix == "mixed" else None,
-                requested_runtime_s=float(this.runtime_s),
-                dataset_bytes=len(this.objects.slots if point.mix == "write" else this.objects.reads) * point.io_bytes,
-                failed_ios=sum(len(recorder.failures) for recorder in this.recorders),
-                access="random",
-                objects_written=True if reads else None,
-                buffers=this.site.settings.buffers,
-                buffer_memory=this.memory,
-            ),
+        point, measured = this.started.point, Measured.by_recorders(this.recorders, ended.seconds)
+        conditions = replace(
+            this.started.conditions(),
+            ioengine=f"obstore {self._version}",
+            dataset_bytes=len(this.objects.slots if point.mix == "write" else this.objects.reads) * point.io_bytes,
+            failed_ios=sum(len(recorder.failures) for recorder in this.recorders),
+            access="random",
+            objects_written=True if measured.read else None,
+            buffers=this.started.site.settings.buffers,
+            buffer_memory=this.memory,
         )
-        return Observation(judge(measured), histograms_of(this.recorders))
+        failure = ended.failure or (None if measured.read or measured.write else "no request succeeded")
+        return observation(point, measured, conditions, failure, interrupted=interrupted)
 
     def _keep_evidence(self, this: _Round, ended: Ended) -> None:
         failures = Counter(text for recorder in this.recorders for text in recorder.failures)

@@ -8,10 +8,10 @@ from kvbench.tiers.bucket import BucketSpace, BucketTier
 
 
 def bucket_of(site: Site) -> tuple[BucketTier, BucketSpace]:
-    """The bucket and this run's prefix in it; TierError when the tier is none."""
-    if not isinstance(site.tier, BucketTier) or not isinstance(site.space, BucketSpace):
+    """The bucket and this run's prefix in it; TierError when the work space is no such prefix."""
+    if not isinstance(site.space, BucketSpace):
         raise TierError(f"--driver s3 measures s3://bucket/prefix, not {site.tier.name}; leave --driver out.")
-    return site.tier, site.space
+    return site.space.tier, site.space
 
 
 def require_no_order(site: Site) -> None:
