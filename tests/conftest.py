@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -30,6 +31,9 @@ NEEDS = {"nanio": "server", "real": "server", "engine": "fio", "browser": "brows
 settings.register_profile("kvbench", deadline=None)
 settings.register_profile("quick", settings.get_profile("kvbench"), max_examples=10)
 settings.load_profile("kvbench")
+
+# Under nohup a run outlives its terminal, and so would the runs that the tests end with SIGHUP.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -106,7 +106,7 @@ def raising(error: BaseException) -> Callable[..., None]:
 def test_errors_are_one_sentence_and_a_code(
     kvbench: Kvbench, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    monkeypatch.setattr("kvbench.report.decisions.published_table", raising(error))
+    monkeypatch.setattr("kvbench.commands.crossover.published", raising(error))
     outcome = kvbench("crossover", "--p99-ms", "5")
     assert outcome.code == code
     assert outcome.err.startswith(said)
@@ -117,7 +117,7 @@ def test_errors_are_one_sentence_and_a_code(
 def test_a_crash_is_70_with_the_traceback_and_a_request(
     kvbench: Kvbench, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("kvbench.report.decisions.published_table", raising(error))
+    monkeypatch.setattr("kvbench.commands.crossover.published", raising(error))
     outcome = kvbench("crossover", "--p99-ms", "5")
     assert outcome.code == 70
     assert "Traceback" in outcome.err

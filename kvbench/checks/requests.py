@@ -10,7 +10,6 @@ from kvbench.record.results import Caveat, PointResult, RunResult, Value, Way
 
 # A read that became 1.0 and one that became 1.25 requests differ by a tenth or two in time where a device is busy.
 _DIFFER = 1.25
-_ROUNDS, _LANES = "requests-by-round", "requests-by-tier"
 _HINT = "which pages a process gets is luck: measure more rounds, or compare --buffers huge, where luck has no part"
 
 
@@ -22,7 +21,7 @@ def by_round(point: PointResult) -> Caveat | None:
         if apart(each) > _DIFFER:
             low, high = min(each), max(each)
             return Caveat(
-                _ROUNDS,
+                "requests-by-round",
                 f"one {way} was {low:.2f} device requests in one round and {high:.2f} in another: their times differ "
                 "by more than the tier",
                 _HINT,
@@ -41,7 +40,7 @@ def by_lane(run: RunResult) -> RunResult:
 
 
 def _told(point: PointResult, points: Sequence[PointResult]) -> PointResult:
-    kept = tuple(caveat for caveat in point.warnings if caveat.code != _LANES)
+    kept = tuple(caveat for caveat in point.warnings if caveat.code != "requests-by-tier")
     caveat = next(_lane_caveats(point, points), None)
     return replace(point, warnings=kept if caveat is None else (*kept, caveat))
 
@@ -60,7 +59,7 @@ def _lane_caveats(point: PointResult, points: Sequence[PointResult]) -> Iterator
 def _lane_caveat(way: Way, own: float, each: float, other: PointResult) -> Caveat:
     values: dict[str, Value] = {"direction": way, "requests": round(own, 3), "other_requests": round(each, 3)}
     return Caveat(
-        _LANES,
+        "requests-by-tier",
         f"one {way} was {own:.2f} device requests here and {each:.2f} on {other.tier} ({other.driver}): what differs "
         "may be the memory or the device's limits, not its speed",
         "look at max_segments and max_sectors_kb of both (kvbench doctor), and compare with --buffers huge",

@@ -13,7 +13,6 @@ from kvbench.commands.groups import parsed
 from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import UsageError
-from kvbench.tiers.kinds import name_of
 from kvbench.units import parse_size, split_list
 
 
@@ -125,6 +124,9 @@ def limits_by_tier(limits: Sequence[AskedLimit] | None, tiers: Sequence[str]) ->
 
 def parse_tier(text: str) -> NamedTier:
     """Name and target of ``[NAME=]T``; the name defaults to the directory's own, or to bucket/prefix."""
+    # Sizing names no tier, and loads none of their kinds.
+    from kvbench.tiers.kinds import name_of
+
     name, separator, target = text.partition("=")
     if separator and target and "/" not in name:
         return NamedTier(name, target)
