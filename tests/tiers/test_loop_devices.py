@@ -63,7 +63,7 @@ def test_a_unit_of_whole_512_byte_sectors_needs_such_sectors(xfs: Loop, code: in
     measured = run_fio("--tier", str(xfs.mount), "--model", "deepseek-v3", *ONE_READ)
     assert measured.code == code, measured.err
     if code:
-        assert "not a multiple of its sector size" in measured.err
+        assert "is on a device with sectors of 4096 bytes and refuses O_DIRECT with 1124352 bytes" in measured.err
 
 
 def test_an_unused_loop_device_is_free(fresh_loop: MakeLoop, doctor: Doctor) -> None:
