@@ -27,7 +27,7 @@ test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where i
 	@scripts/setup.sh fio || echo "continuing without fio: the tests that run it will be skipped" >&2
 	$(BIN)/python -m pytest -q
 
-quick: $(VENV)/.tested  ## Run the tests that need no fio, server or browser, on all cores: half a minute on two.
+quick: $(VENV)/.tested  ## Run the tests that need no fio, server or browser, on all cores.
 	$(BIN)/python -m pytest -q -n auto -m "not (fio or server or browser or slow)" --hypothesis-profile quick
 
 example: $(VENV)/.installed  ## Rebuild reports/example/ from the run recorded there.
