@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvbench.decide.band import Band
 from kvbench.decide.crossover import Crossover
 from kvbench.decide.decision import Judged
+from kvbench.decide.restore import RestoreCurve
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import PointResult
 from kvbench.report.data import (
@@ -18,6 +22,8 @@ from kvbench.units import format_bytes, format_count, format_duration_s, format_
 
 # More names than this no longer fit a sentence: then counts stand in for them.
 MOST_NAMED = 3
+# So many lengths of a curve are drawn.
+SHOWN_LENGTHS = 48
 
 
 def name_cell(text: str, source: str = "") -> Cell:
@@ -128,3 +134,8 @@ def tier_label(item: Judged, items: Sequence[Judged]) -> str:
     """The tier, with the number of requests that restore at once where it is not the same for all."""
     several = len({one.crossover.concurrent_restores for one in items}) > 1
     return f"{item.tier} ×{item.crossover.concurrent_restores}" if several else item.tier
+
+
+def shown_lengths(restore: RestoreCurve) -> NDArray[np.intp]:
+    """Which of a restore curve's lengths are drawn: their places, evenly spread."""
+    return np.unique(np.linspace(0, len(restore.tokens) - 1, SHOWN_LENGTHS).round().astype(np.intp))

@@ -12,7 +12,7 @@ from kvbench.decide.breakeven import needed_bytes_per_s
 from kvbench.decide.decision import Judged
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.point import slug
-from kvbench.report.cells import point_name
+from kvbench.report.cells import SHOWN_LENGTHS, point_name, shown_lengths
 from kvbench.report.data import FigureData
 from kvbench.report.drawing import (
     BEHIND_TEXT,
@@ -38,7 +38,6 @@ from kvbench.units import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SHOWN_LENGTHS = 48
 _NEED_LABEL = "break-even"
 
 
@@ -73,7 +72,7 @@ def make(scene: Scene) -> list[BreakEvenMap]:
     curve = first.curve
     if curve is None:
         return []
-    tokens = np.unique(np.geomspace(curve.measured_from, curve.measured_to, _SHOWN_LENGTHS).round()).astype(int)
+    tokens = np.unique(np.geomspace(curve.measured_from, curve.measured_to, SHOWN_LENGTHS).round()).astype(int)
     prefill = curve.seconds(tokens.astype(float))
     need = RateLine(
         _NEED_LABEL,
@@ -89,7 +88,7 @@ def make(scene: Scene) -> list[BreakEvenMap]:
 def _given(item: Judged, runs: Sequence[LoadedRun]) -> RateLine:
     restore = item.restore
     assert restore is not None
-    picked = np.unique(np.linspace(0, len(restore.tokens) - 1, _SHOWN_LENGTHS).round().astype(int))
+    picked = shown_lengths(restore)
     rates = [needed_bytes_per_s(item.use, int(restore.tokens[at]), float(restore.seconds[at])) for at in picked]
     several = item.crossover.concurrent_restores
     name = item.tier if several == 1 else f"{item.tier} ×{several}"

@@ -13,7 +13,7 @@ from kvbench.decide.band import Band, band, recompute_band
 from kvbench.decide.decision import Judged
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.point import slug
-from kvbench.report.cells import MOST_NAMED, point_name, tier_label
+from kvbench.report.cells import MOST_NAMED, SHOWN_LENGTHS, point_name, shown_lengths, tier_label
 from kvbench.report.data import FigureData
 from kvbench.report.drawing import (
     DASHES,
@@ -38,7 +38,6 @@ from kvbench.units import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SHOWN_LENGTHS = 48
 _NO_CURVE_NOTE = "Bands: 95 % intervals. No line for recomputing: nobody gave the prefill of this model."
 
 
@@ -75,7 +74,7 @@ def make(scene: Scene) -> list[TimeCurves]:
     curve = items[0].curve
     samples: tuple[tuple[int, float], ...] = ()
     if curve is not None:
-        tokens = np.geomspace(curve.measured_from, curve.measured_to, _SHOWN_LENGTHS).round().astype(int)
+        tokens = np.geomspace(curve.measured_from, curve.measured_to, SHOWN_LENGTHS).round().astype(int)
         shown = tuple(int(value) for value in tokens)
         bands = tuple(recompute_band(curve, value) for value in shown)
         measured = scene.wanted.samples.rows if scene.wanted.samples is not None else ()
@@ -114,7 +113,7 @@ def _outcome(item: Judged, start: str) -> str:
 def _restore_line(item: Judged, items: Sequence[Judged], runs: Sequence[LoadedRun]) -> TimeLine:
     restore = item.restore
     assert restore is not None
-    picked = np.unique(np.linspace(0, len(restore.tokens) - 1, _SHOWN_LENGTHS).round().astype(int))
+    picked = shown_lengths(restore)
     bands = tuple(band(restore.draws[:, index], float(restore.seconds[index])) for index in picked)
     tokens = tuple(int(restore.tokens[index]) for index in picked)
     source = f"point {point_name(item.run, item.crossover.point, runs)}, units list-scheduled"
