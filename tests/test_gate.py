@@ -16,7 +16,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from kvbench.checks import CODES, VOIDING
+from kvbench.commands.options import StrictOptions, parse_left_out
 from kvbench.decide.crossover import Verdict
+from kvbench.errors import UsageError
 from kvbench.record import results
 from kvbench.record.results import RunResult
 from kvbench.report import gate
@@ -89,9 +92,39 @@ def test_strict_takes_no_verdict_from_a_doubted_point() -> None:
     clean, doubted = judgement("not viable", "a"), judgement("not viable", "b", doubts=(doubt,))
     assert gate.gate(report(doubted)).exit_code == 1
     assert "distrust: few-samples" in gate.gate(report(doubted)).criteria[0].observed
-    assert gate.gate(report(doubted), strict=True).exit_code == 3
-    assert gate.gate(report(clean, doubted), strict=True).exit_code == 1
-    assert gate.gate(report(replace(doubted, verdict="viable")), strict=True).exit_code == 3
+    strict = StrictOptions(strict=True).counts
+    assert gate.gate(report(doubted), strict).exit_code == 3
+    assert gate.gate(report(clean, doubted), strict).exit_code == 1
+    assert gate.gate(report(replace(doubted, verdict="viable")), strict).exit_code == 3
+
+
+def test_a_code_that_is_left_out_does_not_count_and_every_other_still_does() -> None:
+    few, events = Doubt("p", "few-samples", "too few", "more"), Doubt("p", "events", "a deep scrub", "again")
+    left_out = StrictOptions(strict_except=parse_left_out("few-samples, fits-memory")).counts
+    assert gate.gate(report(judgement("viable", "a", doubts=(few,))), left_out).exit_code == 0
+    assert gate.gate(report(judgement("viable", "a", doubts=(few, events))), left_out).exit_code == 3
+    assert gate.gate(report(judgement("viable", "a")), left_out).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("event", "did you mean events?"),
+        ("events,fit-memory", "did you mean fits-memory?"),
+        ("", "'nothing' is no code"),
+        ("xyzzy", "docs/warnings.md"),
+        ("page-cache", "cannot be left out"),
+        ("events,too-fast", "cannot be left out"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused_with_the_next_step(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        parse_left_out(text)
+
+
+def test_every_code_that_forbids_no_verdict_can_be_left_out() -> None:
+    for code in CODES - VOIDING:
+        assert parse_left_out(code) == {code}
 
 
 def test_names_are_unique() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from kvbench.checks import VOIDING
 from kvbench.record import results
 from tests.conftest import Outcome
 from tests.factories import shared_data
@@ -115,3 +116,8 @@ def test_a_provisioned_rate_catches_what_bursts_above_it(kvbench: Run, tmp_path:
 def test_strict_is_exit_3(kvbench: Run, tmp_path: Path) -> None:
     source = shared_data("published") / "cephfs.json"
     assert kvbench("import", source, "--tp", "2", "-o", tmp_path / "run", "--strict").code == 3
+    codes = {warning.code for point in results.load(tmp_path / "run").points for warning in point.warnings}
+    assert not codes & VOIDING
+    again = ("import", source, "--tp", "2", "-o")
+    assert kvbench(*again, tmp_path / "all", "--strict-except", ",".join(sorted(codes))).code == 0
+    assert kvbench(*again, tmp_path / "most", "--strict-except", ",".join(sorted(codes)[1:])).code == 3

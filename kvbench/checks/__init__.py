@@ -38,7 +38,7 @@ from kvbench.checks.speed import above_link, cpu_short, cpu_steal, drift, line_r
 from kvbench.checks.tails import impossible_mean
 from kvbench.record.results import Caveat, PointResult
 
-__all__ = ["CHECKS", "VOIDING", "Check", "cache_state", "judge", "voiding"]
+__all__ = ["CHECKS", "CODES", "VOIDING", "Check", "cache_state", "judge", "voiding"]
 
 Check = Callable[[PointResult], Caveat | None]
 
@@ -87,6 +87,22 @@ CHECKS: dict[str, Check] = {
     "no-latency": no_latency,
     "cpu-steal": cpu_steal,
     "cpu-short": cpu_short,
+}
+
+# Every code that a point can carry: those of CHECKS, and what only a file's reader or the whole run can see.
+CODES = frozenset(CHECKS) | {
+    "block-size",
+    "cache-not-invalidated",
+    "cut-off",
+    "idle-jobs",
+    "interpolated",
+    "jobs-not-named",
+    "percentile-dropped",
+    "percentiles-missing",
+    "percentiles-not-mergeable",
+    "requests-by-tier",
+    "several-runs",
+    "sync-left-out",
 }
 
 # With one of these the numbers are not the tier's, or contradict each other: no verdict may rest on them.

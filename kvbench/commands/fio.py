@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kvbench import console
-from kvbench.commands.options import JsonOption, LabelOption, LimitOption, RunDirOption, StrictOption, TiersOption
+from kvbench.commands.options import JsonOption, LabelOption, LimitOption, RunDirOption, StrictOptions, TiersOption
 from kvbench.commands.planning import (
     ConsentOptions,
     DriverOptions,
@@ -51,7 +51,7 @@ def fio(
     hooks: HookOptions,
     consent: ConsentOptions,
     label: LabelOption = None,
-    strict: StrictOption = False,
+    strict: StrictOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be measured and write nothing.")] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in -o (or the newest one); repeat its commands.")
@@ -87,7 +87,7 @@ def fio(
                 _say_of_prefill(prefill.curve, opened.measurement)
         result = _measure(opened, _decided(opened.path, prefill, target), consent)
     show_run(result, opened.path, as_json=json)
-    return exit_code(result, strict=strict)
+    return exit_code(result, strict)
 
 
 def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: ConsentOptions) -> RunResult:
@@ -153,10 +153,10 @@ def show_run(result: RunResult, run_dir: Path, *, as_json: bool) -> None:
     console.print_sheets(make(runs) for make in RUN)
 
 
-def exit_code(result: RunResult, *, strict: bool) -> int:
-    """0, or 3 when a point was not measured or, with --strict, when one carries a warning."""
+def exit_code(result: RunResult, strict: StrictOptions) -> int:
+    """0, or 3 when a point was not measured or, with --strict, when one carries a warning that counts."""
     unmeasured = any(point.status != "ok" for point in result.points)
-    doubted = strict and any(point.warnings for point in result.points)
+    doubted = strict.counts(warning.code for point in result.points for warning in point.warnings)
     return EXIT_MEASUREMENT if unmeasured or doubted else EXIT_OK
 
 

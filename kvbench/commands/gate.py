@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kvbench import console
-from kvbench.commands.options import JsonOption
+from kvbench.commands.options import JsonOption, StrictOptions
 from kvbench.commands.prefill_options import DecisionOptions, ModelsOption, RunsArgument, TtftOptions, wanted_of
 from kvbench.decide.decision import Wanted, same_model, unnamed_model
 from kvbench.decide.runs import LoadedRun, load_runs
@@ -27,9 +27,7 @@ def gate(
     ttft: TtftOptions,
     model: ModelsOption = None,
     decision: DecisionOptions,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="A verdict that rests on a point with any warning counts as cannot say.")
-    ] = False,
+    strict: StrictOptions,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML to this file.")
     ] = None,
@@ -44,7 +42,7 @@ def gate(
     loaded = load_runs(runs)
     _require_one_model(loaded, wanted)
     built = build(loaded, wanted)
-    result = gates.gate(built, strict=strict)
+    result = gates.gate(built, strict.counts)
     if junit is not None:
         require_ours(junit, JUNIT_MARK)
         write_atomically(junit, as_junit(result, built.title))

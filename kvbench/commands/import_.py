@@ -18,7 +18,7 @@ from kvbench.commands.options import (
     LabelOption,
     LimitOption,
     RunDirOption,
-    StrictOption,
+    StrictOptions,
     limits_by_tier,
 )
 from kvbench.commands.planning import ModelOptions
@@ -59,7 +59,7 @@ def import_(
     models: ModelOptions,
     label: LabelOption = None,
     limit: LimitOption = None,
-    strict: StrictOption = False,
+    strict: StrictOptions,
     output: RunDirOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -76,7 +76,7 @@ def import_(
         write_summary(imported.path)
     console.note(f"run directory: {imported.path}")
     show_run(result, imported.path, as_json=json)
-    return exit_code(result, strict=strict)
+    return exit_code(result, strict)
 
 
 def _distinct(named: list[NamedFile]) -> list[NamedFile]:

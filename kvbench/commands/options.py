@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import typer
 
@@ -181,7 +182,53 @@ LimitOption = Annotated[
 LabelOption = Annotated[
     list[Label] | None, parsed(parse_label, "--label", metavar="K=V", help="Kept in the result; repeatable.")
 ]
-StrictOption = Annotated[bool, typer.Option("--strict", help="Exit 3 when any point carries a warning.")]
+
+
+def parse_left_out(text: str) -> frozenset[str]:
+    """The codes of ``--strict-except``; UsageError for one that no point carries, or that forbids every verdict."""
+    from difflib import get_close_matches
+
+    from kvbench.checks import CODES, VOIDING
+
+    codes = frozenset(split_list(text))
+    unknown = min(codes - CODES, default=None)
+    if unknown is not None or not codes:
+        close = get_close_matches(unknown or "", sorted(CODES - VOIDING), n=1)
+        guess = f"did you mean {close[0]}? docs/warnings.md lists them" if close else "docs/warnings.md lists them"
+        raise UsageError(f"--strict-except {text!r}: {unknown or 'nothing'!r} is no code of a warning; {guess}.")
+    void = min(codes & VOIDING, default=None)
+    if void is not None:
+        raise UsageError(
+            f"--strict-except {void}: with it the numbers are not the tier's, so it cannot be left out; measure again."
+        )
+    return codes
+
+
+@dataclass(frozen=True, slots=True)
+class StrictOptions:
+    """Whether a warning counts as a failure, and which warnings do not."""
+
+    panel: ClassVar[str] = "Warnings"
+
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Any warning of a point counts: exit 3 (in a gate: cannot say).")
+    ] = False
+    strict_except: Annotated[
+        frozenset[str],
+        parsed(
+            parse_left_out,
+            "--strict-except",
+            metavar="CODE,...",
+            help="--strict, but these warnings do not count, like events,fits-memory.",
+            show_default=False,
+        ),
+    ] = frozenset()
+
+    def counts(self, codes: Iterable[str]) -> bool:
+        """Whether any of the codes counts as a failure."""
+        return (self.strict or bool(self.strict_except)) and not self.strict_except.issuperset(codes)
+
+
 RunDirOption = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Run directory.", show_default="reports/<UTC time>-<tier>"),

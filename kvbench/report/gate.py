@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +58,15 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
     return "viable" if verdicts and set(verdicts) == {"viable"} else "cannot say"
 
 
-def gate(report: Report, *, strict: bool = False) -> Gate:
-    """The gate of a report; ``strict`` turns a verdict that rests on a distrusted point into "cannot say"."""
+Counts = Callable[[Iterable[str]], bool]
+
+
+def gate(report: Report, counts: Counts = lambda codes: False) -> Gate:
+    """The gate of a report; a verdict that rests on a point whose warnings count, by their codes, is "cannot say"."""
     if not report.judgements:
         nothing = Criterion("a model to judge", None, report.finding, "at least one measured tier and model")
         return Gate("cannot say", (nothing,))
-    verdicts = [_verdict(judgement, strict) for judgement in report.judgements]
+    verdicts = [_verdict(judgement, counts) for judgement in report.judgements]
     names = _names(report.judgements)
     criteria = tuple(
         Criterion(name, _OK[verdict], _observed(judgement, verdict), report.wanted)
@@ -94,8 +97,8 @@ def summary_markdown(result: Gate) -> str:
     return markdown([table], f"kvbench gate: {result.verdict}")
 
 
-def _verdict(judgement: Judgement, strict: bool) -> Verdict:
-    return "cannot say" if strict and judgement.doubts else judgement.verdict
+def _verdict(judgement: Judgement, counts: Counts) -> Verdict:
+    return "cannot say" if counts(doubt.code for doubt in judgement.doubts) else judgement.verdict
 
 
 def _observed(judgement: Judgement, verdict: Verdict) -> str:
