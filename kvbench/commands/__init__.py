@@ -90,6 +90,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Say whether every measured tier is viable: exit 0 viable, 1 not viable, 3 cannot say.",
             "kvbench gate reports/nvme --ttft-csv ttft.csv --target-context 16k --junit gate.xml",
         ),
+        "bundle": Command(
+            "bundle:bundle",
+            "Pack a run for a vendor: secrets go, and hosts, addresses, users and paths get other names, always the "
+            "same for one. Look at it before you send it.",
+            "kvbench bundle reports/nvme --replace ACME -o nvme.tar.gz",
+        ),
         "doctor": Command(
             "doctor:doctor",
             "Say what works here: this host, and what each tier is and can do. Exit 2 when something must be mended "
