@@ -108,6 +108,17 @@ def _config(folder: Path, name: str, text: str) -> list[str]:
     return ["blocksize", str(_write(folder, "config.json", text)), "--context", "8k", "--tp", "2"]
 
 
+def _trace(folder: Path, name: str, text: str) -> list[str]:
+    path = str(_write(folder, name, text))
+    if crc32(text.encode(errors="surrogatepass")) % 2:
+        return ["trace", "info", path]
+    return ["workingset", path, "--model", "qwen3-8b", "--capacity", "4GiB"]
+
+
+def _settings(folder: Path, name: str, text: str) -> list[str]:
+    return ["settings", "qwen3-8b", "--check", str(_write(folder, name, text))]
+
+
 def _small_run(folder: Path) -> Path:
     """A copy of a recorded run with a series beside its points."""
     run = folder / "run"
@@ -199,7 +210,19 @@ def _made() -> Path:
     (folder / "fio.json").write_text(json.dumps(fio_document(read, mixed)))
     marker = {**this_machine(), "pid": 1, "token": "0123456789abcdef"}
     (folder / "marker.json").write_text(json.dumps(marker))
+    _make_settings(folder)
     return folder
+
+
+def _make_settings(folder: Path) -> None:
+    """What an engine is given: the bare configuration, and a manifest around it."""
+    tier = {"type": "fs", "root_dir": "/mnt/kv", "n_read_threads": 16, "n_write_threads": 16}
+    extra = {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 64 << 30, "secondary_tiers": [tier]}
+    config = {"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    (folder / "settings.json").write_text(json.dumps(config))
+    served = {"name": "vllm", "args": ["serve", "m", "--block-size", "16", "--kv-transfer-config", json.dumps(config)]}
+    manifest = {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [served]}}}}
+    (folder / "settings.yaml").write_text(yaml.safe_dump(manifest))
 
 
 def remove_made() -> None:
@@ -214,6 +237,8 @@ BORDERS: tuple[Border, ...] = (
     Border("ttft-csv", _files("profiles/prefill/*.csv"), _ttft, 20),
     Border("fio", lambda: (_made() / "fio.json", *_files("tests/data/fio/*.json")()), _fio, 20),
     Border("config", lambda: tuple(sorted(_made().glob("*.config.json"))), _config, 20),
+    Border("trace", _files("tests/data/traces/*.json*", "tests/data/traces/*.csv"), _trace, 12),
+    Border("settings", lambda: tuple(sorted(_made().glob("settings.*"))), _settings, 12),
     Border("result", _run_part("result.json"), _judged("result.json"), 12),
     Border("histogram", _run_part("points/*-mixed-j16/histogram.json"), _judged("points/*/histogram.json"), 4),
     Border("series", _run_part("points/*-mixed-j16/series.json"), _judged("points/*/series.json"), 4),
