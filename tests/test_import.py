@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -353,3 +354,37 @@ def test_the_published_keys_and_this_host_are_not_written(kvbench: Run, tmp_path
 def test_the_published_endpoint_is_not_written(kvbench: Run, tmp_path: Path) -> None:
     for name, text in published_texts(kvbench, tmp_path).items():
         assert "rgw.example.internal" not in text, name
+
+
+def calls_of(run: Callable[[], object]) -> int:
+    """How many functions of Python ``run`` calls: its work, on every machine the same."""
+    count = 0
+
+    def counting(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counting)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("layout", ["files", "jobs"])
+def test_the_work_grows_with_the_number_of_files_and_jobs_and_not_with_its_square(
+    kvbench: Run, tmp_path: Path, layout: str
+) -> None:
+    def calls(number: int) -> int:
+        jobs = [job(f"j{each}") | {"groupid": each} for each in range(number)]
+        groups = [[one] for one in jobs] if layout == "files" else [jobs]
+        folder = tmp_path / f"{layout}-{number}"
+        folder.mkdir()
+        files = [write_json(folder / f"t{at}.json", fio_document(*group)) for at, group in enumerate(groups)]
+        return calls_of(lambda: kvbench("import", *files, "-o", folder / "run"))
+
+    calls(1)
+    few, more, most = calls(20), calls(60), calls(180)
+    assert (most - more) / (more - few) < 3.3, "three times the work for three times the points"

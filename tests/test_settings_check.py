@@ -594,6 +594,17 @@ def test_the_exit_code_is_a_linters(kvbench: Kvbench, tmp_path: Path) -> None:
     assert code(fs(n_read_thread=4)) == code(fs(n_read_thread=4), "--strict") == 2
 
 
+@pytest.mark.parametrize("odd", [["fs"], {"fs": 1}, 3, None, True, "", [[]]], ids=repr)
+def test_a_tier_whose_type_is_no_text_is_an_error_and_no_traceback(
+    kvbench: Kvbench, tmp_path: Path, odd: object
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(fs(type=odd)))
+    outcome = kvbench("settings", "qwen3-8b", "--check", file)
+    assert outcome.code == 2
+    assert "type" in outcome.out
+
+
 def test_the_json_names_every_finding(kvbench: Kvbench, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(fs(n_read_thread=4)))

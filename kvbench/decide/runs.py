@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from kvbench.record import results
@@ -12,7 +13,7 @@ from kvbench.record.results import RunResult
 from kvbench.run import measurement
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LoadedRun:
     """A run with the folder of its histograms; ``planned`` are the tiers that it was started for."""
 
@@ -23,14 +24,19 @@ class LoadedRun:
 
     def label(self, tier: str, runs: Sequence[LoadedRun]) -> str:
         """The tier's name, with the run's where two runs have a tier of that name."""
-        twice = sum(tier in run.tiers for run in runs) > 1
+        twice = sum(tier in run._tiers for run in runs) > 1
         return f"{tier} ({self.name})" if twice else tier
 
     @property
     def tiers(self) -> tuple[str, ...]:
         """Every tier that has a point or was meant to have one."""
+        return tuple(self._tiers)
+
+    @cached_property
+    def _tiers(self) -> dict[str, None]:
+        # Kept, since every one of thousands of points asks for its label.
         measured = [point.tier for point in self.result.points]
-        return tuple(dict.fromkeys([*measured, *self.result.tiers, *self.planned]))
+        return dict.fromkeys([*measured, *self.result.tiers, *self.planned])
 
 
 def load_runs(paths: Sequence[Path]) -> tuple[LoadedRun, ...]:

@@ -20,12 +20,12 @@ class Histogram:
     @classmethod
     def from_counts(cls, counts: Mapping[int, int]) -> Histogram:
         """The histogram of ``{latency_ns: count}``; empty bins are dropped."""
-        return cls(tuple(sorted((int(ns), int(count)) for ns, count in counts.items() if count > 0)))
+        return cls(tuple(sorted([item for item in counts.items() if item[1] > 0])))
 
     @cached_property
     def samples(self) -> int:
         """Number of operations."""
-        return sum(count for _, count in self.bins)
+        return sum([count for _, count in self.bins])
 
     def at_rank(self, rank: int) -> int:
         """Latency in ns of the ``rank``-th fastest operation (1-based); ValueError outside 1..samples."""

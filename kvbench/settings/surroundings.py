@@ -17,7 +17,7 @@ _HASH_OPTION = "prefix-caching-hash-algo"
 
 def check_surroundings(found: Found, extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
     """What is missing around an OffloadingConnector's configuration."""
-    kinds = {tier.get("type") for tier in tiers_of(extra)} if has_tiers(extra) else set()
+    kinds = {str(tier.get("type")) for tier in tiers_of(extra)} if has_tiers(extra) else set()
     llmd = is_llmd(extra)
     if llmd or kinds & {"fs", "obj", "p2p"}:
         yield from check_seed(found, where, _why_seed(found, release, llmd=llmd))

@@ -50,12 +50,16 @@ _WHOLE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where a point comes from: the file, its jobs that wrote (see _writers), and what the tier's link allows."""
+    """Where a point comes from: the file, its jobs that wrote (see _writers), and what the tier's link allows.
+
+    ``delivered_share`` is the most that devices can have delivered of a run's direct reads, where it is short of them.
+    """
 
     tier: str
     file: str
     writers: tuple[tuple[dict[str, str], int], ...]
     limit: Limit | None
+    delivered_share: float | None = None
 
 
 def imported_points(
@@ -73,8 +77,9 @@ def imported_points(
         for job in output.jobs:
             entries.setdefault((job.group, job.name), []).append(_assigned(job))
         total = output.total if len(entries) == 1 else None
+        of_run = replace(origin, delivered_share=_delivered_share(output))
         for (_, name), jobs in entries.items():
-            imported = _imported(jobs, output, origin, total)
+            imported = _imported(jobs, output, of_run, total)
             identity = unused(f"{slug(tier)}-{slug(name)}")
             points.append(replace(imported, point=replace(imported.point, id=identity)))
     return points
@@ -104,7 +109,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         reason=reason,
         read=direction_of(job.read),
         write=direction_of(job.write),
-        conditions=_conditions(job, mix, output, max(1, len(hosts)), numjobs, origin),
+        conditions=_conditions(job, mix, max(1, len(hosts)), numjobs, origin),
     )
     judged = judge(point)
     own = [] if status == "failed" else [item for item in (contradiction, *notes_of(output, jobs, job)) if item]
@@ -170,7 +175,7 @@ def _io_bytes(job: FioJob, jobs: int) -> tuple[int, Caveat | None]:
     )
 
 
-def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: int, origin: _Source) -> Conditions:
+def _conditions(job: FioJob, mix: Mix, hosts: int, numjobs: int, origin: _Source) -> Conditions:
     options, limit = job.options, origin.limit
     # Without options (fio before 2.3, some client results) a default would be a guess.
     depth = (number(options, "iodepth", 1) or None) if job.options_known else None
@@ -188,7 +193,7 @@ def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: i
         requested_runtime_s=asked_runtime_s(job, numjobs, hosts),
         dataset_bytes=None if size is None else size * hosts,
         failed_ios=failed_ios(job),
-        device_read_bytes=_delivered_bytes(job, output),
+        device_read_bytes=_delivered_bytes(job, origin.delivered_share),
         submission_ns=submission_ns_of(job),
         access=access_of(options) if job.options_known else None,
         paced=paced_by(options),
@@ -200,12 +205,13 @@ def _conditions(job: FioJob, mix: Mix, output: FioOutput, hosts: int, numjobs: i
     )
 
 
-def _delivered_bytes(job: FioJob, output: FioOutput) -> int | None:
+def _delivered_share(output: FioOutput) -> float | None:
+    return delivered_share(output.disks, [found for job in output.jobs for found in _direct_reads(job)])
+
+
+def _delivered_bytes(job: FioJob, share: float | None) -> int | None:
     """The most that the devices can have delivered to this job's reads, where that is short of them; else None."""
-    if job.read is None or not _direct_reads(job):
-        return None
-    share = delivered_share(output.disks, [found for one in output.jobs for found in _direct_reads(one)])
-    return None if share is None else round(share * job.read.bytes)
+    return None if share is None or job.read is None or not _direct_reads(job) else round(share * job.read.bytes)
 
 
 def _direct_reads(job: FioJob) -> list[DirectReads]:

@@ -166,7 +166,8 @@ def _submission(side: Side, lat: Latency | None, clat: Latency | None) -> float 
 
 
 def _scaled(source: LatencySource, values: Latency, ios: int, factor: int, submission: float | None) -> FioLatency:
-    histogram = Histogram.from_counts({key * factor: count for key, count in _bins(values.bins).items()})
+    bins = _bins(values.bins)
+    histogram = Histogram.from_counts(bins if factor == 1 else {key * factor: n for key, n in bins.items()})
     # Before 3.19 there is no N: the bins count, else every operation is taken to have one.
     samples = values.samples if values.samples is not None else histogram.samples or ios
     return FioLatency(
@@ -183,6 +184,8 @@ def _scaled(source: LatencySource, values: Latency, ios: int, factor: int, submi
 
 def _bins(bins: dict[str, int]) -> dict[int, int]:
     """Counts by latency; old json+ numbers its buckets instead of naming their latency."""
+    if _are_latencies(bins):
+        return {int(key): count for key, count in bins.items()}
     counts = {key: count for key, count in bins.items() if not key.startswith("FIO_")}
     if counts and not _are_latencies(counts):
         raise Contradiction("a histogram bin has a name that is no latency")
