@@ -87,8 +87,8 @@ def make(scene: Scene) -> list[CrossoverMap]:
 
 
 def _dot(tier: str, p99_s: float, single: SingleBlock, curve: PrefillCurve, where: str) -> TierDot:
-    """Where TTFT = p99 the two published formulas are one: L = p99 / (TTFT / L). Beyond the measured prompts the cost of
-    a token is that of the nearest one."""
+    """Where TTFT = p99 the published formulas are one: L = p99 / (TTFT / L); beyond the measured prompts a token costs
+    what it costs at the nearest of them."""
     if single.tokens is not None:
         return TierDot(tier, p99_s, p99_s / single.tokens, single.tokens, f"{where}, TTFT(L) = p99")
     end = curve.measured_from if single.kind == "below-range" else curve.measured_to
