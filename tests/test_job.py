@@ -18,9 +18,9 @@ from kvbench.drivers.fio.job import (
     render_layout,
     render_points,
 )
-from kvbench.drivers.settings import Access, JobSettings
+from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.record.results import Mix
+from kvbench.record.results import Access, Mix
 from kvbench.run.measurement import Method, plan_tier
 from kvbench.run.plan import points_for
 from kvbench.tiers.directory import DirectoryTier
