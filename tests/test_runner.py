@@ -44,7 +44,8 @@ def test_every_job_is_parsed_by_fio_before_it_runs_and_data_is_laid_out_first(
     assert outcome.code == 0, outcome.err
     expected = ["version", "parse " + " ".join(IDS), "parse layout", "run layout"]
     for name in IDS:
-        expected += [f"parse {name}", f"run {name}"]
+        beside = f" {name}-stores" if "mixed" in name else ""
+        expected += [f"parse {name}{beside}", f"run {name}"]
     assert fake_fio.log() == expected
     assert is_clean(tier)
 

@@ -140,6 +140,7 @@ class Conditions:
     """What was asked and under which circumstances it ran; None is "not known" (often so for imported results).
 
     ``buffers`` names the choice of memory that the I/O lands in, ``buffer_memory`` says what it became here.
+    ``storing_jobs`` only store, beside the jobs of a mixed point that only read; None where each job does both in turn.
     """
 
     ioengine: str | None = None
@@ -177,6 +178,7 @@ class Conditions:
     device_write_requests: Natural | None = None
     buffers: str | None = None
     buffer_memory: str | None = None
+    storing_jobs: Natural | None = None
 
 
 @dataclass(frozen=True, slots=True)
