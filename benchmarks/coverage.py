@@ -33,7 +33,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from kvbench.decide.crossover import CONFIDENCE, Crossover, Goal, decide, request_crossover
+from kvbench.decide.crossover import CONFIDENCE, Crossover, Goal, Versus, decide, request_crossover
 from kvbench.decide.decision import Wanted, verdict_is_settled
 from kvbench.decide.restore import Measured, restore_curve
 from kvbench.prefill.curve import PrefillCurve
@@ -268,7 +268,7 @@ def _decided(pooled: Observation, curve: PrefillCurve) -> Crossover:
 
 
 def _true_crossing(process: Process, curve: PrefillCurve) -> float:
-    found = request_crossover(restore_curve(USE, truth_of(process), 1, _lengths()), curve)
+    found = request_crossover(Versus(restore_curve(USE, truth_of(process), 1, _lengths()), curve, 1))
     return float(found.tokens or 0)
 
 

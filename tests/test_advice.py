@@ -108,15 +108,35 @@ def test_a_tier_that_never_pays_is_left_out() -> None:
 
 
 def test_an_interval_that_leaves_it_open_sets_nothing() -> None:
-    def options(kind: Any, low: int | None, high: int | None) -> list[str]:
+    def options(kind: Any, low: int | None, high: int | None, verdict: Any = "cannot say") -> list[str]:
         request = RequestCrossover(kind, None, low, high, "because")
-        return [setting.value for setting in settings_of(replace(SLOW, request=request), {})]
+        return [setting.value for setting in settings_of(replace(SLOW, request=request, verdict=verdict), {})]
 
     assert options("never", 4096, None) == []
     assert options("always", 2048, None) == []
     assert options("from", 2048, None) == []
     assert options("always", 2048, 4096) == ["load prefixes from 4,096 tokens on"]
-    assert options("always", None, None) == ["any prefix"]
+    assert options("always", None, None) == []
+    assert options("always", None, None, "viable") == ["any prefix from 1,024 tokens on"]
+    # It wins everywhere, and breaks the budget; or loses at the target, and wins for longer prompts.
+    assert options("always", None, None, "not viable") == ["leave this tier out"]
+    assert options("from", 2048, 32_768, "not viable") == ["load prefixes from 32,768 tokens on"]
+    assert options("unknown", None, None, "not viable") == ["leave this tier out"]
+
+
+def test_fewer_threads_than_the_default_need_a_measurement_of_as_many() -> None:
+    crossover = decided("nvme", 20_000.0, connector="vllm-fs")
+    for rates in ({1: 100.0, 8: 1000.0}, {1: 1000.0, 8: 1000.0}, {16: 1000.0}, {}):
+        assert not any(item.option == "n_read_threads" for item in settings_of(crossover, rates))
+    (enough,) = [
+        item.value for item in settings_of(crossover, {1: 990.0, 16: 1000.0}) if item.option == "n_read_threads"
+    ]
+    assert enough == "1"
+
+
+def test_a_tier_that_is_left_out_needs_no_settings() -> None:
+    slow = decided("slow", 100.0, connector="vllm-fs")
+    assert [item.value for item in settings_of(slow, {1: 100.0, 16: 1000.0})] == ["leave this tier out"]
 
 
 def test_several_restores_at_once_are_named() -> None:

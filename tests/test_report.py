@@ -113,7 +113,7 @@ def test_the_numbers_are_those_of_the_formulas(report: Report) -> None:
     # 16 tokens a block at 500 reads/s.
     assert row["restore_tokens_per_s"].value == pytest.approx(8000)
     assert row["restore_s"].value == pytest.approx(32768 / 8000, rel=0.1)
-    assert row["recompute_s"].value == pytest.approx(0.98, rel=0.01)
+    assert row["recompute_s"].value == pytest.approx(0.950, rel=0.01)  # 0.98 s less the constant
     assert row["recompute_tokens_per_s"].value == pytest.approx(32768 / row["recompute_s"].value)  # type: ignore[operator]
     assert row["point"].value == "slow-mixed-j16"
     assert row["distrust"].text == "few-samples"

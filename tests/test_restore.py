@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from kvbench.decide.breakeven import break_even, budget_reach
 from kvbench.decide.cost import Traffic, saving
-from kvbench.decide.crossover import Goal, decide
+from kvbench.decide.crossover import AtTarget, Goal, decide
 from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
+from kvbench.decide.reference_tiers import reference_tiers
 from kvbench.decide.restore import (
     USUAL_VARIATION,
     Around,
@@ -23,10 +24,13 @@ from kvbench.decide.restore import (
     restore_curve,
     restore_tokens_per_s,
 )
+from kvbench.decide.throughput import Rates, Throughput, throughput
+from kvbench.prefill.curve import fit
+from kvbench.prefill.samples import read_csv
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import OverTime
 from kvbench.record.stats import t_quantile
-from tests.factories import MS, STEADY, curve, measured, use
+from tests.factories import MS, SHIPPED_CSV, STEADY, curve, measured, use
 
 
 def at_load(jobs: int, iops: float, mean_ms: float, io_bytes: int = 1 << 20) -> Measured:
@@ -294,22 +298,93 @@ def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) ->
     assert reached[0] <= reached[1]
 
 
+def hit(tokens: int, recompute_s: float | None) -> AtTarget:
+    """A hit of that many tokens, all of them in whole blocks."""
+    return AtTarget(tokens, tokens, 0.1, 0.2, tokens, recompute_s)
+
+
 def test_a_saving_is_prefill_times_gpus() -> None:
-    # 10 ms + 1 us x 8,000 = 18 ms of prefill on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
-    found = saving(curve(0.01, 1e-6, 0.0), 8000, Traffic(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
+    # Of 10 ms + 1 us x 8,000 a hit spares 8 ms on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
+    found = saving(curve(0.01, 1e-6, 0.0), hit(8000, 0.008), Traffic(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
     assert found is not None
-    assert found.gpu_s_per_hit == pytest.approx(0.144)
+    assert found.gpu_s_per_hit == pytest.approx(0.064)
     assert found.hits_per_day == 86_400
-    assert found.gpu_s_per_day == pytest.approx(12_441.6)
-    assert found.price_per_day == pytest.approx(12_441.6 / 3600 * 3)
+    assert found.gpu_s_per_day == pytest.approx(5_529.6)
+    assert found.price_per_day == pytest.approx(5_529.6 / 3600 * 3)
     assert found.gpu_s_per_hit_low <= found.gpu_s_per_hit <= found.gpu_s_per_hit_high
 
 
 def test_no_saving_is_extrapolated_and_no_price_invented() -> None:
-    assert saving(curve(), 10**7, Traffic(0.5, 1.0)) is None
-    found = saving(curve(), 8000, Traffic(0.5, 1.0))
+    assert saving(curve(), hit(10**7, None), Traffic(0.5, 1.0)) is None
+    found = saving(curve(), hit(8000, 0.8), Traffic(0.5, 1.0))
     assert found is not None
     assert found.price_per_day is None
+
+
+def test_no_more_is_saved_than_is_served_and_than_the_gpus_have() -> None:
+    at, prefill = hit(8000, 0.8), curve(0.1, 1e-4)
+    served = saving(prefill, at, Traffic(0.5, 4.0), most_per_s=1.5)
+    assert served is not None
+    assert served.hits_per_day == pytest.approx(0.5 * 1.5 * 86_400)
+    assert served.gpu_s_per_day == pytest.approx(0.5 * 1.5 * 86_400 * 0.8)
+    # 0.5 x 4 hits a second would save 1.6 GPU-seconds each second of one GPU.
+    asked = saving(prefill, at, Traffic(0.5, 4.0), most_per_s=100.0)
+    assert asked is not None
+    assert asked.gpu_s_per_day == 86_400
+
+
+def served_by(hit_rate: float, read: float | None, write: float | None, tokens: int = 8000) -> Throughput | None:
+    """The throughput of requests of 8,000 tokens in 500 blocks: T = 0.1 + 0.8 s, of which a hit spares 0.8."""
+    item = decide(use(), "t", 1, measured(1e6), None, curve(0.1, 1e-4), Goal(tokens))
+    return throughput(item, curve(0.1, 1e-4), hit_rate, Rates(read, write))
+
+
+BYTES = 500 * 1_179_648
+
+
+def test_a_full_server_is_limited_by_gpus_reads_or_stores() -> None:
+    free = served_by(0.5, 1e12, None)
+    assert free is not None
+    assert (free.limited_by, free.store_share) == ("GPUs", None)
+    assert free.without_per_s == pytest.approx(1 / 0.9)
+    assert free.with_per_s == pytest.approx(1 / 0.5)
+    assert free.gain == pytest.approx(1.8)
+    # Half the requests read: a tier of 0.75 requests a second serves 1.5.
+    slow = served_by(0.5, 0.75 * BYTES, 1e12)
+    assert slow is not None
+    assert slow.limited_by == "reads"
+    assert slow.with_per_s == pytest.approx(1.5)
+    # 2 requests a second, half of them stored, on a tier that takes 0.25 of them a second: four times its write rate.
+    stored = served_by(0.5, 1e12, 0.25 * BYTES)
+    assert stored is not None
+    assert stored.limited_by == "stores"
+    assert stored.store_share == pytest.approx(4.0)
+    assert stored.with_per_s == pytest.approx(0.5)
+    assert [stored.gain, stored.free_gain] == pytest.approx([0.45, 1.8])
+
+
+def test_no_throughput_is_extrapolated_or_made_up() -> None:
+    assert served_by(0.5, None, 1.0) is None
+    assert served_by(0.5, 1e9, 1e9, tokens=10**6) is None
+
+
+def test_the_published_volume_pays_for_throughput_and_not_for_latency() -> None:
+    """VPC block, gpt-oss-120b on an H200 at 32k: with a quarter of hits a server has 1.30 times the throughput if
+    stores were free; they would take five times its write rate. For the latency of a request it never pays."""
+    prefill = fit(read_csv(SHIPPED_CSV))
+    vpc = next(tier for tier in reference_tiers() if tier.name.startswith("VPC"))
+    read, write = (
+        max(one.bytes_per_s for one in vpc.points if (one.io_bytes, one.mix) == (1_179_648, mix))
+        for mix in ("read", "write")
+    )
+    item = decide(use(), "vpc", 1, measured(read / 1_179_648), None, prefill, Goal())
+    assert item.verdict == "not viable"
+    found = throughput(item, prefill, 0.25, Rates(read, write))
+    assert found is not None
+    assert found.free_gain == pytest.approx(1.30, abs=0.01)
+    assert found.store_share == pytest.approx(5.6, abs=0.1)
+    assert found.limited_by == "stores"
+    assert found.gain < 1
 
 
 def test_the_tail_of_a_request_is_simulated() -> None:

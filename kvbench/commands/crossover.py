@@ -92,6 +92,7 @@ def crossover(
         tp=tp,
         connector=connector,
         gpu_copy_bytes_per_s=wants.gpu_copy,
+        hit_overhead_s=wants.hit_overhead,
         what_ifs=tuple(what_if or ()),
     )
     decided = decision.decide_runs([results.open_run(path) for path in found], wanted)

@@ -138,7 +138,13 @@ def _decided(run_dir: Path, prefill: Prefill | None, target: TargetOptions) -> r
     """Whether a verdict still can flip, asked at every look; None where nothing decides."""
     if prefill is None:
         return None
-    wanted = decision.Wanted(prefill.curve, None, Goal(target.target_context), gpu_copy_bytes_per_s=target.gpu_copy)
+    wanted = decision.Wanted(
+        prefill.curve,
+        None,
+        Goal(target.target_context),
+        gpu_copy_bytes_per_s=target.gpu_copy,
+        hit_overhead_s=target.hit_overhead,
+    )
     return lambda item, run: decision.verdict_is_settled(item, run_dir, run, wanted)
 
 

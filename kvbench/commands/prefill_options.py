@@ -143,6 +143,17 @@ class TargetOptions:
             show_default="left out",
         ),
     ] = None
+    hit_overhead: Annotated[
+        float | None,
+        parsed(
+            parse_duration_s,
+            "--hit-overhead",
+            metavar="TIME",
+            help="What a hit of any length takes beside reads, lookups and copy, like 80ms: the engine's steps until "
+            "they begin, and after. It enters every restore.",
+            show_default="left out",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,5 +240,6 @@ def wanted_of(
         mix=decision.mix,
         models=tuple(models or ()),
         gpu_copy_bytes_per_s=decision.gpu_copy,
+        hit_overhead_s=decision.hit_overhead,
         traffic=traffic,
     )

@@ -59,14 +59,26 @@ def settings_of(crossover: Crossover, rates: Mapping[int, float]) -> list[Settin
     use = crossover.use
     model = f"{use.model} TP{use.tp}"
     found = []
+    if (reason := _left_out(crossover)) is not None:
+        return [Setting(crossover.tier, model, "secondary_tiers", "leave this tier out", reason)]
     if (prefix := _shortest_prefix(crossover)) is not None:
         found.append(Setting(crossover.tier, model, *prefix))
     threads = _THREADS.get(use.connector)
-    if threads is not None and len(rates) > 1:
-        found.append(Setting(crossover.tier, model, *_threads(threads, rates)))
+    if threads is not None and (enough := _threads(threads, rates)) is not None:
+        found.append(Setting(crossover.tier, model, *enough))
     if threads is not None and crossover.at_target is not None:
         found.append(Setting(crossover.tier, model, *_slots(crossover)))
     return found
+
+
+def _left_out(crossover: Crossover) -> str | None:
+    """Why the tier brings nothing to the target or beyond it; None where it may."""
+    request = crossover.request
+    if request.kind == "never":
+        return request.reason if request.low is None and request.high is None else None
+    # From a length beyond the target on it pays: a router can still send longer prefixes there.
+    pays_later = request.kind == "from" and request.high is not None
+    return crossover.verdict_reason if crossover.verdict == "not viable" and not pays_later else None
 
 
 def _shortest_prefix(crossover: Crossover) -> tuple[str | None, str, str] | None:
@@ -75,9 +87,12 @@ def _shortest_prefix(crossover: Crossover) -> tuple[str | None, str, str] | None
     without_doubt = request.low is None and request.high is None
     no_option = "vLLM has no option for it: give it to the router, or to what sets kv_transfer_params"
     if request.kind == "never":
-        return ("secondary_tiers", "leave this tier out", request.reason) if without_doubt else None
+        return None
     if request.kind == "always" and without_doubt:
-        return None, "any prefix", f"{request.reason}; nothing to set"
+        if crossover.verdict != "viable" or crossover.restore is None:
+            return None
+        shortest = format_tokens(max(crossover.restore.tokens[0], crossover.use.block_tokens))
+        return None, f"any prefix from {shortest} tokens on", f"{request.reason}; shorter ones were not measured"
     tokens = request.tokens if without_doubt else request.high
     return None if tokens is None else (None, f"load prefixes from {format_tokens(tokens)} tokens on", no_option)
 
@@ -87,7 +102,10 @@ def enough_jobs(rates: Mapping[int, float]) -> int:
     return min(jobs for jobs, rate in rates.items() if rate >= SATURATED * max(rates.values()))
 
 
-def _threads(threads: _Threads, rates: Mapping[int, float]) -> tuple[str, str, str]:
+def _threads(threads: _Threads, rates: Mapping[int, float]) -> tuple[str, str, str] | None:
+    """The option with its value and why; None where fewer than the default look enough and more were not measured."""
+    if len(rates) < 2 or max(rates) < threads.default:
+        return None
     best = max(rates.values())
     enough = enough_jobs(rates)
     reason = (
@@ -124,9 +142,8 @@ def in_plain_words(crossover: Crossover, curve: PrefillCurve | None) -> str:
         f"{format_bytes(at.bytes)} and takes {format_duration_s(at.p50_s)} (one in a hundred takes "
         f"{format_duration_s(at.p99_s)} or more)"
     )
-    if curve.measured_from <= at.tokens <= curve.measured_to:
-        recompute_s = float(curve.seconds(at.tokens)[0])
-        text += f", {_compared(at.p50_s / recompute_s)} computing it again ({format_duration_s(recompute_s)})"
+    if at.recompute_s:
+        text += f", {_compared(at.p50_s / at.recompute_s)} computing it again ({format_duration_s(at.recompute_s)})"
     return f"{text}. {_one_block(crossover)}{_needed(crossover)}".strip()
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvbench.decide.recompute import drawn_spared_s, spared_s
 from kvbench.prefill.curve import Floats, PrefillCurve
 
 _CONFIDENCE = 0.95
@@ -26,6 +27,7 @@ def band(draws: Floats, middle: float) -> Band:
     return Band(min(float(low), middle), middle, max(float(high), middle))
 
 
-def recompute_band(curve: PrefillCurve, tokens: float) -> Band:
-    """Fitted prefill seconds with the 95 % bootstrap interval."""
-    return band(curve.drawn_seconds(np.array([float(tokens)]))[:, 0], float(curve.seconds(tokens)[0]))
+def recompute_band(curve: PrefillCurve, restored: float, concurrent: int = 1) -> Band:
+    """Seconds to compute ``restored`` tokens of a prefix, ``concurrent`` at once, with the 95 % bootstrap interval."""
+    drawn = drawn_spared_s(curve, np.array([float(restored)]), concurrent)[:, 0]
+    return band(drawn, float(spared_s(curve, restored, concurrent)[0]))

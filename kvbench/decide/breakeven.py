@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvbench.decide.recompute import spared_s
 from kvbench.decide.restore import Measured, RestoreCurve
 from kvbench.prefill.curve import Floats, PrefillCurve
 from kvbench.record.results import Use
@@ -13,7 +14,7 @@ from kvbench.record.results import Use
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """What restoring ``tokens`` tokens needs to take exactly as long as prefill.
+    """What restoring ``tokens`` tokens needs to take exactly as long as their prefill.
 
     ``bytes_per_s`` is what one request must get from the tier, ``p99_ns`` the p99 of a unit if all latencies shrank or
     grew by the same factor. Both are None where lookups and the copy to the GPU alone take longer than prefill.
@@ -25,19 +26,19 @@ class BreakEven:
 
 
 def break_even(
-    use: Use, measured: Measured, restore: RestoreCurve, curve: PrefillCurve, tokens: int
+    use: Use, measured: Measured, restore: RestoreCurve, curve: PrefillCurve, tokens: int, concurrent: int = 1
 ) -> BreakEven | None:
     """The break-even at ``tokens``; None outside the prompts that were measured or the lengths that were computed.
 
     Scaling every latency by k scales the makespan by k, and the rate of a closed loop by 1 / k. With the reads T at the
     tie and ``restore.reads_s``: k = T (T + around) / (loaded (T + alone share x around)).
     """
-    if not curve.measured_from <= tokens <= curve.measured_to:
+    if not curve.measured_from <= tokens <= curve.measured_to or not use.restored_tokens(tokens):
         return None
     around_s, loaded_s = (
         float(np.interp(tokens, restore.tokens, values)) for values in (restore.around_s, restore.loaded_s)
     )
-    left_s = float(curve.seconds(tokens)[0]) - around_s
+    left_s = float(spared_s(curve, float(use.restored_tokens(tokens)), concurrent)[0]) - around_s
     if left_s <= 0:
         return BreakEven(tokens, None, None)
     p99 = measured.read.latency_ns.p99 if measured.read.latency_ns else None

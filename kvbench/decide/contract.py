@@ -80,6 +80,7 @@ def _crossover_json(crossover: Crossover) -> dict[str, Any]:
         "break_even": [asdict(item) for item in crossover.break_even],
         "lookup_s_per_unit": crossover.around.lookup_s_per_unit,
         "gpu_copy_bytes_per_s": crossover.around.gpu_copy_bytes_per_s,
+        "hit_overhead_s": crossover.around.hit_overhead_s,
     }
 
 

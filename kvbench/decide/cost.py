@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvbench.decide.crossover import AtTarget
 from kvbench.prefill.curve import PrefillCurve
 
 _SECONDS_PER_HOUR = 3600
@@ -30,7 +31,8 @@ class Traffic:
 class Saving:
     """GPU-seconds that one hit on a prompt of ``tokens`` tokens saves, and a day of them; ``low``/``high`` at 95 %.
 
-    ``price_per_day`` is None without a price.
+    ``hits_per_day`` are those that the tier and the GPUs can serve of the ones that come. ``price_per_day`` is None
+    without a price.
     """
 
     tokens: int
@@ -42,18 +44,21 @@ class Saving:
     price_per_day: float | None
 
 
-def saving(curve: PrefillCurve, tokens: int, traffic: Traffic) -> Saving | None:
-    """What hits on prompts of ``tokens`` tokens save; None outside the prompts that were measured.
+def saving(curve: PrefillCurve, at: AtTarget, traffic: Traffic, most_per_s: float | None = None) -> Saving | None:
+    """What hits on prompts of the target length save; None outside the prompts that were measured.
 
-    A hit saves the prefill of its prompt on every GPU of the server: T_prefill x GPUs. The restore itself takes no GPU
-    time beyond the copy into its memory, which runs beside other requests' work.
+    A hit spares the prefill of its prefix on every GPU of the server. The restore itself takes no GPU time beyond the
+    copy into its memory, which runs beside other requests' work. No more requests are served than ``most_per_s``, and
+    no more is saved than all GPUs have to give: who is asked for more than that needs more servers either way.
     """
-    if not curve.measured_from <= tokens <= curve.measured_to:
+    if at.recompute_s is None:
         return None
-    middle = float(curve.seconds(tokens)[0]) * traffic.gpus
-    drawn = curve.drawn_seconds(np.array([float(tokens)]))[:, 0] * traffic.gpus
+    restored = np.array([float(at.restored_tokens)])
+    middle = float(curve.prefix_seconds(restored)[0]) * traffic.gpus
+    drawn = curve.drawn_prefix_seconds(restored)[:, 0] * traffic.gpus
     low, high = np.quantile(drawn, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-    hits = traffic.hit_rate * traffic.requests_per_s * _SECONDS_PER_DAY
-    per_day = hits * middle
+    served_per_s = traffic.requests_per_s if most_per_s is None else min(traffic.requests_per_s, most_per_s)
+    hits = traffic.hit_rate * served_per_s * _SECONDS_PER_DAY
+    per_day = min(hits * middle, traffic.gpus * _SECONDS_PER_DAY)
     price = None if traffic.gpu_hour_price is None else per_day / _SECONDS_PER_HOUR * traffic.gpu_hour_price
-    return Saving(tokens, middle, min(float(low), middle), max(float(high), middle), hits, per_day, price)
+    return Saving(at.tokens, middle, min(float(low), middle), max(float(high), middle), hits, per_day, price)

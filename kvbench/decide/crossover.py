@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvbench.checks import voiding
 from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
+from kvbench.decide.recompute import drawn_spared_s, queued, spared_s, still_computed_s
 from kvbench.decide.restore import (
     NOTHING_AROUND,
     USUAL_VARIATION,
@@ -68,12 +71,19 @@ class RequestCrossover:
 
 @dataclass(frozen=True, slots=True)
 class AtTarget:
-    """One request at the target length: bytes, and seconds to restore them at p50 and p99 of the simulated requests."""
+    """One request at the target length: bytes, and seconds to restore them at p50 and p99 of the simulated requests.
+
+    ``restored_tokens`` of its tokens are in whole blocks. ``recompute_s`` is what computing them takes and
+    ``still_computed_s`` what a hit computes all the same; both are None without a prefill that reaches there.
+    """
 
     tokens: int
     bytes: int
     p50_s: float
     p99_s: float
+    restored_tokens: int
+    recompute_s: float | None = None
+    still_computed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,48 @@ class Crossover:
     what_if: str = ""
 
 
+@dataclass(frozen=True)
+class Versus:
+    """Both sides of the comparison for ``concurrent`` requests at once, at the lengths of ``restore``."""
+
+    restore: RestoreCurve
+    curve: PrefillCurve
+    concurrent: int
+
+    @cached_property
+    def is_measured(self) -> NDArray[np.bool_]:
+        """Which lengths lie within the measured prompts, shape (lengths,)."""
+        tokens = self.restore.tokens
+        return (tokens >= self.curve.measured_from) & (tokens <= self.curve.measured_to)
+
+    @cached_property
+    def spared_s(self) -> Floats:
+        """Seconds that computing what is restored would take, shape (lengths,)."""
+        return spared_s(self.curve, self.restore.restored, self.concurrent)
+
+    @cached_property
+    def drawn_spared_s(self) -> Floats:
+        """The same under each draw of the curve, shape (draws, lengths)."""
+        return drawn_spared_s(self.curve, self.restore.restored, self.concurrent)
+
+    @cached_property
+    def beside_s(self) -> Floats:
+        """Seconds that a hit computes all the same, shape (lengths,)."""
+        return still_computed_s(self.curve, self.restore) * queued(self.concurrent)
+
+    @cached_property
+    def wins(self) -> NDArray[np.bool_]:
+        """Where restoring takes no longer than computing; nothing is won where no block is whole."""
+        won: NDArray[np.bool_] = (self.restore.seconds <= self.spared_s) & (self.restore.restored > 0)
+        return won
+
+    def lost(self) -> NDArray[np.bool_]:
+        """Where restoring takes longer, for each pair of draws of both sides, shape (draws, lengths)."""
+        spared, restore = _paired(self.drawn_spared_s, self.restore.draws)
+        found: NDArray[np.bool_] = (restore > spared) | (self.restore.restored == 0)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What the user needs: restoring must pay from ``target_tokens`` on, within ``ttft_budget_s`` there."""
@@ -147,8 +199,9 @@ def decide(
         return Crossover(tier, use, concurrent, None, None, single_block, request, "cannot say", reason)
     restore = restore_curve(use, measured, concurrent, _grid(use, curve, goal), around)
     level = confidence if measured.bounds is None else (1 + confidence) / 2
-    request = request_crossover(restore, curve, level)
-    verdict, why = verdict_of(request, restore, curve, goal, level)
+    versus = Versus(restore, curve, concurrent)
+    request = request_crossover(versus, level)
+    verdict, why = verdict_of(request, versus, goal, level)
     why += _how_sure(measured, verdict)
     if codes := voiding(measured.point):
         verdict, why = "cannot say", f"the point it rests on is void: {', '.join(codes)}"
@@ -166,12 +219,12 @@ def decide(
         caveats=measured.point.warnings,
         measured=measured,
         around=around,
-        at_target=at_target(use, restore, goal.target_tokens),
-        budget=None if goal.ttft_budget_s is None else within_budget(restore, curve, goal.ttft_budget_s, level),
+        at_target=at_target(use, restore, goal.target_tokens, versus),
+        budget=None if goal.ttft_budget_s is None else within_budget(versus, goal.ttft_budget_s, level),
         break_even=tuple(
             found
             for tokens in sorted({SHORT_TOKENS, goal.target_tokens})
-            if (found := break_even(use, measured, restore, curve, tokens)) is not None
+            if (found := break_even(use, measured, restore, curve, tokens, concurrent)) is not None
         ),
     )
 
@@ -188,23 +241,32 @@ def _how_sure(measured: Measured, verdict: Verdict) -> str:
     return ""
 
 
-def at_target(use: Use, restore: RestoreCurve, tokens: int) -> AtTarget | None:
+def at_target(use: Use, restore: RestoreCurve, tokens: int, versus: Versus | None = None) -> AtTarget | None:
     """One request of ``tokens`` tokens, or None where its restore was not computed."""
     at = int(np.searchsorted(restore.tokens, tokens))
     if at >= len(restore.tokens) or tokens < restore.tokens[0]:
         return None
     p50, p99 = np.quantile(restore.requests[:, at], [0.5, 0.99])
-    return AtTarget(tokens, use.units(tokens) * use.io_bytes, float(p50), float(p99))
+    known = versus is not None and versus.curve.measured_from <= tokens <= versus.curve.measured_to
+    return AtTarget(
+        tokens,
+        use.units(tokens) * use.io_bytes,
+        float(p50),
+        float(p99),
+        use.restored_tokens(tokens),
+        float(versus.spared_s[at]) if versus is not None and known else None,
+        float(versus.beside_s[at]) if versus is not None and known else None,
+    )
 
 
-def within_budget(restore: RestoreCurve, curve: PrefillCurve, seconds: float, confidence: float = CONFIDENCE) -> Budget:
-    """How long a context may be to be restored, or recomputed, within ``seconds``."""
-    certain = np.quantile(restore.draws, (1 + confidence) / 2, axis=0)
-    measured = restore.tokens[(restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)]
+def within_budget(versus: Versus, seconds: float, confidence: float = CONFIDENCE) -> Budget:
+    """How long a context may be for a whole hit, or for computing it, within ``seconds``."""
+    certain = np.quantile(versus.restore.draws, (1 + confidence) / 2, axis=0) + versus.beside_s
+    measured = versus.restore.tokens[versus.is_measured]
     return Budget(
         seconds,
-        *budget_reach(restore.tokens, certain, seconds),
-        *budget_reach(measured, curve.seconds(measured), seconds),
+        *budget_reach(versus.restore.tokens, certain, seconds),
+        *budget_reach(measured, versus.curve.seconds(measured) * queued(versus.concurrent), seconds),
     )
 
 
@@ -226,18 +288,16 @@ def published_tokens(p99_s: float, prefill_s_per_token: float) -> float:
     return p99_s / prefill_s_per_token
 
 
-def request_crossover(restore: RestoreCurve, curve: PrefillCurve, confidence: float = CONFIDENCE) -> RequestCrossover:
+def request_crossover(versus: Versus, confidence: float = CONFIDENCE) -> RequestCrossover:
     """Compare restore and prefill at every length between the shortest and the longest measured prompt."""
+    curve, inside = versus.curve, versus.is_measured
     if curve.measured_from == curve.measured_to:
         reason = f"prefill was measured at {curve.measured_to:,} tokens only, which says nothing of other lengths"
         return RequestCrossover("unknown", None, None, None, f"{reason}; measure three lengths or more")
-    inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= curve.measured_to)
-    tokens, seconds = restore.tokens[inside], restore.seconds[inside]
-    prefill = curve.seconds(tokens)
-    wins = seconds <= prefill
+    tokens, wins = versus.restore.tokens[inside], versus.wins[inside]
     low, high, unbounded = None, None, "; the prefill curve has too few samples for an interval"
     if len(curve.draws):
-        low, high = _interval(restore.draws[:, inside], curve.drawn_seconds(tokens), tokens, confidence)
+        low, high = _interval(versus.lost()[:, inside], tokens, confidence)
         unbounded = ""
     if wins.all():
         if high == tokens[0]:
@@ -246,7 +306,7 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve, confidence: fl
         return RequestCrossover("always", None, low, high, reason + unbounded)
     if wins[-1]:
         start = int(wins.size - wins[::-1].argmin())
-        crossing = _cross(tokens, seconds - prefill, start)
+        crossing = _cross(tokens, (versus.restore.seconds - versus.spared_s)[inside], start)
         inside_interval = max(low or crossing, min(high or crossing, crossing))
         return RequestCrossover("from", inside_interval, low, high, f"restoring wins beyond{unbounded}")
     if wins.any():
@@ -256,30 +316,57 @@ def request_crossover(restore: RestoreCurve, curve: PrefillCurve, confidence: fl
         )
         reason = f"restoring wins {where} beyond: there is no single crossover"
         return RequestCrossover("unknown", None, None, None, reason)
-    ratio = seconds[-1] / prefill[-1]
-    reason = f"at {curve.measured_to:,} tokens restoring takes {format_number(ratio)} times as long as prefill"
-    return RequestCrossover("never", None, low, high, reason + unbounded)
+    return RequestCrossover("never", None, low, high, _how_lost(versus) + unbounded)
+
+
+def _how_lost(versus: Versus) -> str:
+    """How restoring loses at the longest prompt that was measured."""
+    at = int(versus.is_measured.nonzero()[0][-1])
+    where = f"at {versus.curve.measured_to:,} tokens"
+    if not versus.restore.restored[at]:
+        return f"{where} no block is whole, so nothing is restored"
+    if not versus.spared_s[at]:
+        return f"{where} a prompt takes no longer than a short one, so that there is nothing to win"
+    ratio = versus.restore.seconds[at] / versus.spared_s[at]
+    return f"{where} restoring takes {format_number(float(ratio))} times as long as prefill"
 
 
 def verdict_of(
-    request: RequestCrossover, restore: RestoreCurve, curve: PrefillCurve, goal: Goal, confidence: float = CONFIDENCE
+    request: RequestCrossover, versus: Versus, goal: Goal, confidence: float = CONFIDENCE
 ) -> tuple[Verdict, str]:
     """The verdict of design section 4: it needs the whole interval on one side of the target."""
-    target = goal.target_tokens
-    if request.kind == "unknown":
-        return "cannot say", request.reason
-    over = _over_budget(restore, goal, confidence)
+    over = _over_budget(versus, goal, confidence)
     if over is not None and over[0] == "not viable":
         return over
-    crossing = _against_target(request, curve, target)
-    if crossing[0] != "cannot say" and not len(curve.draws) and _noise_flips(crossing[0], restore, curve, target):
+    if request.kind == "unknown":
+        return _lost_at_target(versus, goal.target_tokens, confidence) or ("cannot say", request.reason)
+    crossing = _against_target(request, versus.curve, goal.target_tokens)
+    if (
+        crossing[0] != "cannot say"
+        and not len(versus.curve.draws)
+        and _noise_flips(crossing[0], versus, goal.target_tokens)
+    ):
         return "cannot say", (
             f"{crossing[1]}, but too few prefill samples for an interval: an error of {_USUAL_ERROR:.0%} would decide "
             "otherwise; measure more lengths or repeats"
         )
     if crossing[0] == "viable":
-        return over or _beyond_measured(restore, curve, target, confidence) or crossing
+        return over or _beyond_measured(versus, goal.target_tokens, confidence) or crossing
     return crossing
+
+
+def _lost_at_target(versus: Versus, target: int, confidence: float) -> tuple[Verdict, str] | None:
+    """A tier that surely loses at the target is not viable, wherever else it wins; None where it may win there."""
+    curve = versus.curve
+    if not len(curve.draws) or curve.measured_from == curve.measured_to:
+        return None
+    if not curve.measured_from <= target <= curve.measured_to:
+        return None
+    at = int(np.searchsorted(versus.restore.tokens, target))
+    if versus.lost()[:, at].mean() < (1 + confidence) / 2:
+        return None
+    takes, spared = format_number(float(versus.restore.seconds[at])), format_number(float(versus.spared_s[at]))
+    return "not viable", f"at the target of {target:,} tokens restoring takes {takes} s and recomputing {spared} s"
 
 
 def _against_target(request: RequestCrossover, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
@@ -304,15 +391,15 @@ def _against_target(request: RequestCrossover, curve: PrefillCurve, target: int)
     return "cannot say", f"the interval of the crossover holds the target of {target:,} tokens"
 
 
-def _noise_flips(verdict: Verdict, restore: RestoreCurve, curve: PrefillCurve, target: int) -> bool:
+def _noise_flips(verdict: Verdict, versus: Versus, target: int) -> bool:
     """Whether prefill times with the usual error would turn the verdict; True for a target beyond the measured ones."""
-    if target > curve.measured_to:
+    if target > versus.curve.measured_to:
         return True
-    inside = (restore.tokens >= curve.measured_from) & (restore.tokens <= min(curve.measured_to, target))
-    prefill, restored = curve.seconds(restore.tokens[inside]), restore.seconds[inside]
+    inside = versus.is_measured & (versus.restore.tokens <= target)
+    spared, restored = versus.spared_s[inside], versus.restore.seconds[inside]
     if verdict == "viable":
-        return bool(restored[-1] > prefill[-1] * (1 - _USUAL_ERROR))
-    return bool((restored <= prefill * (1 + _USUAL_ERROR)).any())
+        return bool(restored[-1] > spared[-1] * (1 - _USUAL_ERROR))
+    return bool((restored <= spared * (1 + _USUAL_ERROR)).any())
 
 
 def _never(request: RequestCrossover, curve: PrefillCurve, target: int) -> tuple[Verdict, str]:
@@ -328,29 +415,27 @@ def _never(request: RequestCrossover, curve: PrefillCurve, target: int) -> tuple
     return "not viable", f"restoring never wins up to {curve.measured_to:,} tokens"
 
 
-def _beyond_measured(
-    restore: RestoreCurve, curve: PrefillCurve, target: int, confidence: float
-) -> tuple[Verdict, str] | None:
+def _beyond_measured(versus: Versus, target: int, confidence: float) -> tuple[Verdict, str] | None:
     """None when the target was measured, or when the fitted curve carried on to it still surely loses to restoring."""
-    if target <= curve.measured_to:
+    if target <= versus.curve.measured_to:
         return None
-    at = int(np.searchsorted(restore.tokens, target))
-    prefill, restored = _paired(curve.drawn_seconds(restore.tokens[at : at + 1]), restore.draws[:, at : at + 1])
-    if (restored <= prefill).mean() >= (1 + confidence) / 2:
+    at = int(np.searchsorted(versus.restore.tokens, target))
+    if 1 - versus.lost()[:, at].mean() >= (1 + confidence) / 2:
         return None
-    return "cannot say", f"prefill was measured up to {curve.measured_to:,} tokens, the target is {target:,}"
+    return "cannot say", f"prefill was measured up to {versus.curve.measured_to:,} tokens, the target is {target:,}"
 
 
-def _over_budget(restore: RestoreCurve, goal: Goal, confidence: float) -> tuple[Verdict, str] | None:
-    """None within the budget; else why not, with the restore time at the target length."""
+def _over_budget(versus: Versus, goal: Goal, confidence: float) -> tuple[Verdict, str] | None:
+    """None within the budget; else why not, with the time of a whole hit at the target length."""
     if goal.ttft_budget_s is None:
         return None
-    at = int(np.searchsorted(restore.tokens, goal.target_tokens))
-    if at >= len(restore.tokens):
+    at = int(np.searchsorted(versus.restore.tokens, goal.target_tokens))
+    if at >= len(versus.restore.tokens):
         return "cannot say", "the restore time at the target length is beyond what was computed"
-    low, high = np.quantile(restore.draws[:, at], [(1 - confidence) / 2, (1 + confidence) / 2])
-    takes = format_number(float(restore.seconds[at]))
-    text = f"restoring {goal.target_tokens:,} tokens takes {takes} s of {goal.ttft_budget_s:g} s allowed"
+    beside_s = float(versus.beside_s[at])
+    low, high = np.quantile(versus.restore.draws[:, at], [(1 - confidence) / 2, (1 + confidence) / 2]) + beside_s
+    takes = format_number(float(versus.restore.seconds[at]) + beside_s)
+    text = f"a hit of {goal.target_tokens:,} tokens takes {takes} s of {goal.ttft_budget_s:g} s allowed"
     if low > goal.ttft_budget_s:
         return "not viable", text
     return ("cannot say", text + " and lies within the interval") if high > goal.ttft_budget_s else None
@@ -364,10 +449,8 @@ def _grid(use: Use, curve: PrefillCurve, goal: Goal) -> Floats:
     return np.unique(np.concatenate([blocks[blocks <= curve.measured_to], ends]).astype(float))
 
 
-def _interval(restore: Floats, prefill: Floats, tokens: Floats, confidence: float) -> tuple[int | None, int | None]:
+def _interval(loses: NDArray[np.bool_], tokens: Floats, confidence: float) -> tuple[int | None, int | None]:
     """The interval of the length from which restoring wins for good, over paired draws; None beyond the range."""
-    prefill, restore = _paired(prefill, restore)
-    loses = restore > prefill
     # Index after the last length that loses; len(tokens) means "not within the range".
     first_win = np.where(loses.any(axis=1), loses.shape[1] - loses[:, ::-1].argmax(axis=1), 0)
     low = int(np.quantile(first_win, (1 - confidence) / 2, method="lower"))

@@ -65,7 +65,7 @@ class Wanted:
     """What to decide: by which prefill curve (None when nobody gave one), for which goal, and of what the runs hold.
 
     No ``models``, ``tp`` or ``connector`` means every one. ``gpu_copy_bytes_per_s`` is the link from host memory into
-    all GPUs of the server together.
+    all GPUs of the server together, ``hit_overhead_s`` what a hit costs beside reads, lookups and copy.
     """
 
     curve: PrefillCurve | None
@@ -77,6 +77,7 @@ class Wanted:
     tp: int | None = None
     connector: str | None = None
     gpu_copy_bytes_per_s: int | None = None
+    hit_overhead_s: float | None = None
     what_ifs: tuple[WhatIf, ...] = ()
     traffic: Traffic | None = None
 
@@ -136,10 +137,10 @@ class Judged:
         return band(self.restore.draws[:, at], float(self.restore.seconds[at]))
 
     def recompute_at(self, tokens: int) -> Band | None:
-        """Seconds to prefill ``tokens``, None without a curve of this model or outside its measured lengths."""
+        """Seconds to compute what is restored of ``tokens``, as many at once; None outside the measured lengths."""
         if self.curve is None or not self.curve.measured_from <= tokens <= self.curve.measured_to:
             return None
-        return recompute_band(self.curve, tokens)
+        return recompute_band(self.curve, self.use.restored_tokens(tokens), self.crossover.concurrent_restores)
 
 
 def decide_runs(runs: Sequence[tuple[Path, RunResult]], wanted: Wanted) -> Decisions:
@@ -302,7 +303,8 @@ def _decide(
         return _undecided(use, reads.tier, concurrent, wanted, reason)
     measured = reads.at(use.io_bytes, use.in_flight(concurrent))
     # A request looks its blocks up before it reads any: what is in flight then are the reads of the others.
-    around = Around(reads.lookup_s(use.io_bytes, use.in_flight(concurrent - 1)), wanted.gpu_copy_bytes_per_s)
+    lookup_s = reads.lookup_s(use.io_bytes, use.in_flight(concurrent - 1))
+    around = Around(lookup_s, wanted.gpu_copy_bytes_per_s, wanted.hit_overhead_s)
     curve = wanted.curve
     if curve is None:
         return _undecided(use, reads.tier, concurrent, wanted, _no_prefill(measured), measured, around)

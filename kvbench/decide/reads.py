@@ -63,6 +63,19 @@ class Reads:
                 return rates
         return {}
 
+    def write_rate(self, io_bytes: int) -> float | None:
+        """The most bytes per second that were written at that size: beside reads where measured, else alone."""
+        for mix in ("mixed", "write"):
+            rates = [
+                point.write.bytes_per_s
+                for point in self.run.points
+                if (point.tier, point.mix, point.io_bytes, point.status) == (self.tier, mix, io_bytes, "ok")
+                and point.write is not None
+            ]
+            if rates:
+                return max(rates)
+        return None
+
     def lookup_s(self, io_bytes: int, jobs: int) -> float | None:
         """Mean seconds of one lookup beside about ``jobs`` operations: of the loads that timed one the nearest.
 

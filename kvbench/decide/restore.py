@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +53,12 @@ class Around:
     """What a restore costs beside the tier's reads; a part that is None is not known and left out.
 
     ``lookup_s_per_unit``: the check whether a unit exists. ``gpu_copy_bytes_per_s``: from host memory into all GPUs of
-    the server together.
+    the server together. ``hit_overhead_s``: what the engine needs for a hit of any length, like more scheduler steps.
     """
 
     lookup_s_per_unit: float | None = None
     gpu_copy_bytes_per_s: int | None = None
+    hit_overhead_s: float | None = None
 
 
 NOTHING_AROUND = Around()
@@ -67,12 +68,14 @@ NOTHING_AROUND = Around()
 class RestoreCurve:
     """Seconds to restore ``tokens`` (rising): the middle, and one row of ``requests`` for each simulated request.
 
+    ``restored`` of the tokens come back, those of whole blocks; the others are computed in any case.
     ``draws`` are the requests as slow or quick as the tier may be in the long run, from what is known about it.
     ``around_s`` is the part that is not the tier's and ``loaded_s`` what the reads take while all the others read too,
     both of shape (len(tokens),); ``alone_share`` is the part of ``loaded_s`` that they take while nobody else does.
     """
 
     tokens: Floats
+    restored: Floats
     seconds: Floats
     draws: Floats
     around_s: Floats
@@ -90,6 +93,7 @@ def restore_curve(
     slower as the tier's rate is uncertain over time (``long_run_factors``). Without a histogram the mean latency stands
     for every unit. A load within bounds has the draws of both.
     """
+    restored = np.array([use.restored_tokens(int(length)) for length in tokens], dtype=float)
     units, workers = units_of(use, tokens), use.parallelism_per_request
     around_s = _around_s(units * use.io_bytes, units, concurrent, around)
     alone_share = _alone_share(use, measured, concurrent)
@@ -109,7 +113,7 @@ def restore_curve(
     if measured.bounds is not None:
         draws = _interleaved([restore_curve(use, bound, concurrent, tokens, around).draws for bound in measured.bounds])
     middle_s = np.median(loaded, axis=0)
-    return RestoreCurve(tokens, np.median(requests, axis=0), draws, around_s, middle_s, alone_share, requests)
+    return RestoreCurve(tokens, restored, np.median(requests, axis=0), draws, around_s, middle_s, alone_share, requests)
 
 
 def long_run_factors(known: OverTime | None) -> Floats:
@@ -155,7 +159,8 @@ def restore_tokens_per_s(
     if use.units_per_block == 0:
         return None
     one = np.ones(1)
-    beside = _around_s(one * use.io_bytes, one, concurrent, around)
+    # On a long prompt what a hit costs at any length no longer counts.
+    beside = _around_s(one * use.io_bytes, one, concurrent, replace(around, hit_overhead_s=None))
     workers = use.in_flight(concurrent) / concurrent
     loaded = one * max(concurrent / measured.read.iops, (_mean_s(measured) or 0) / workers)
     per_unit = float((reads_s(loaded, _alone_share(use, measured, concurrent), beside) + beside)[0])
@@ -164,7 +169,7 @@ def restore_tokens_per_s(
 
 def units_of(use: Use, tokens: Floats) -> Floats:
     """Units that a restore of each number of tokens reads."""
-    return np.array([use.units(math.ceil(length)) for length in tokens], dtype=float)
+    return np.array([use.units(int(length)) for length in tokens], dtype=float)
 
 
 def _mean_s(measured: Measured) -> float | None:
@@ -182,8 +187,8 @@ def _alone_share(use: Use, measured: Measured, concurrent: int) -> float:
 
 
 def _around_s(size: Floats, units: Floats, concurrent: int, around: Around) -> Floats:
-    """Seconds of lookups and of the copy to the GPU, whose link the requests share."""
-    lookups = units * (around.lookup_s_per_unit or 0.0)
+    """Seconds of the engine's own work, of lookups and of the copy to the GPU, whose link the requests share."""
+    lookups = units * (around.lookup_s_per_unit or 0.0) + (units > 0) * (around.hit_overhead_s or 0.0)
     if around.gpu_copy_bytes_per_s is None:
         return lookups
     return lookups + size * concurrent / around.gpu_copy_bytes_per_s

@@ -70,6 +70,19 @@ class PrefillCurve:
         """Fitted TTFT in seconds at each number of tokens."""
         return powers(np.atleast_1d(np.asarray(tokens, dtype=float))) @ self.coefficients
 
+    def prefix_seconds(self, tokens: Floats | Sequence[float] | float) -> Floats:
+        """What computing the first ``tokens`` tokens of a prompt adds to its TTFT: bP + cP^2, in seconds.
+
+        T(P + S) less a + bS + c((P + S)^2 - P^2), which a prompt with P tokens in a cache still takes: the constant and
+        whatever comes after the prefix are paid by both.
+        """
+        return powers(np.atleast_1d(np.asarray(tokens, dtype=float)))[:, 1:] @ self.coefficients[1:]
+
+    def drawn_prefix_seconds(self, tokens: Floats) -> Floats:
+        """``prefix_seconds`` under each bootstrap draw, shape (draws, tokens); the fit itself without draws."""
+        coefficients = self.draws if len(self.draws) else self.coefficients[np.newaxis, :]
+        return coefficients[:, 1:] @ powers(tokens)[:, 1:].T
+
     def drawn_seconds(self, tokens: Floats) -> Floats:
         """TTFT under each bootstrap draw, shape (draws, tokens); the fit itself when there are no draws."""
         coefficients = self.draws if len(self.draws) else self.coefficients[np.newaxis, :]

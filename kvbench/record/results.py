@@ -334,9 +334,13 @@ class Use:
         wanted = concurrent * self.parallelism_per_request
         return wanted if self.threads is None else min(wanted, self.threads)
 
+    def restored_tokens(self, tokens: int) -> int:
+        """The tokens of a context that a restore brings back: those of its whole blocks; the rest is computed."""
+        return tokens // self.block_tokens * self.block_tokens
+
     def units(self, tokens: int) -> int:
-        """Units that a restore of ``tokens`` tokens reads."""
-        blocks = -(-tokens // self.block_tokens)
+        """Units that a restore of a context of ``tokens`` tokens reads: those of its whole blocks."""
+        blocks = tokens // self.block_tokens
         return blocks * self.units_per_block + min(blocks * self.windowed_units, self.window_units)
 
 

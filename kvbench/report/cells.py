@@ -22,6 +22,8 @@ from kvbench.units import format_bytes, format_count, format_duration_s, format_
 
 # More names than this no longer fit a sentence: then counts stand in for them.
 MOST_NAMED = 3
+# Of the fit a + bL + cL²: what a hit spares.
+SPARED = "bP + cP² of the prefill curve"
 # So many lengths of a curve are drawn.
 SHOWN_LENGTHS = 48
 
@@ -64,17 +66,20 @@ def restore_cell(item: Judged, point: str) -> Cell:
 
 
 def recompute_cell(item: Judged) -> Cell:
-    """Prefill time at the target length, with its interval."""
+    """Time to compute what is restored at the target length, with its interval."""
     target = item.goal.target_tokens
-    source = f"fit a + bL + cL² at L = {format_tokens(target)}; {item.curve.source}" if item.curve else ""
+    source = (
+        f"{SPARED} at P = {format_tokens(item.use.restored_tokens(target))}; {item.curve.source}" if item.curve else ""
+    )
     return band_cell(item.recompute_at(target), source)
 
 
 def recompute_speed_cell(item: Judged) -> Cell:
     """Tokens that the GPUs prefill each second at the target length."""
     seconds = item.recompute_at(item.goal.target_tokens)
-    rate = item.goal.target_tokens / seconds.middle if seconds else None
-    return number_cell(rate, format_tokens_per_s, "target length / recompute time there")
+    restored = item.use.restored_tokens(item.goal.target_tokens)
+    rate = restored / seconds.middle if seconds and seconds.middle else None
+    return number_cell(rate, format_tokens_per_s, "tokens in whole blocks of the target / recompute time of them")
 
 
 def restore_speed_source(crossover: Crossover, point: str) -> str:

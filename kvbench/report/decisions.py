@@ -20,7 +20,9 @@ def footnotes(decided: Decisions) -> list[str]:
         *([] if curve is None else [_prefill_note(curve)]),
         "The request model decides: it restores every block of the prompt. The single block compares one block's p99 "
         "with the prefill of L tokens, as published, and is shown for comparison.",
-        "Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s.",
+        "Restoring wins wherever the GPUs prefill slower than the tier restores tokens/s. The verdict is about the "
+        "latency of a request; what a full server serves at a hit rate, with its stores, says 'kvbench report "
+        "--hit-rate'.",
         *([] if curve is None else _curve_notes(curve)),
         *(f"Note: {note}." for note in decided.notes),
     ]

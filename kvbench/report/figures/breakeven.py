@@ -10,9 +10,10 @@ import numpy as np
 
 from kvbench.decide.breakeven import needed_bytes_per_s
 from kvbench.decide.decision import Judged
+from kvbench.decide.recompute import queued, spared_s
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.point import slug
-from kvbench.report.cells import SHOWN_LENGTHS, point_name, shown_lengths
+from kvbench.report.cells import SHOWN_LENGTHS, SPARED, point_name, shown_lengths
 from kvbench.report.data import FigureData
 from kvbench.report.drawing import (
     BEHIND_TEXT,
@@ -61,7 +62,8 @@ class BreakEvenMap(FigureData):
     given: tuple[RateLine, ...]
     note: str = field(
         default="Thick line: the bandwidth at which restoring takes as long as recomputing, within the measured "
-        "prompts. A tier pays wherever its line lies in the shaded area. Lookups and copies count as time of the tier.",
+        "prompts. A tier pays wherever its line lies in the shaded area. Lookups and copies count as time of the tier; "
+        "for several at once counts that their prefills would wait for each other.",
         kw_only=True,
     )
 
@@ -70,15 +72,16 @@ def make(scene: Scene) -> list[BreakEvenMap]:
     """The map of one use; empty without a prefill curve of its model."""
     first, label = scene.judged[0], scene.label
     curve = first.curve
-    if curve is None:
+    if curve is None or not (curve.b_s_per_token or curve.c_s_per_token2):
         return []
     tokens = np.unique(np.geomspace(curve.measured_from, curve.measured_to, SHOWN_LENGTHS).round()).astype(int)
-    prefill = curve.seconds(tokens.astype(float))
+    tokens = tokens[tokens >= first.use.block_tokens]
+    prefill = spared_s(curve, np.array([first.use.restored_tokens(int(at)) for at in tokens], dtype=float), 1)
     need = RateLine(
         _NEED_LABEL,
         tuple(int(value) for value in tokens),
         tuple(needed_bytes_per_s(first.use, int(at), float(left)) for at, left in zip(tokens, prefill, strict=True)),
-        "bytes of the context / fitted prefill",
+        f"bytes of the context / ({SPARED})",
     )
     given = tuple(_given(item, scene.runs) for item in scene.judged)
     target = first.goal.target_tokens
@@ -89,17 +92,25 @@ def _given(item: Judged, runs: Sequence[LoadedRun]) -> RateLine:
     restore = item.restore
     assert restore is not None
     picked = shown_lengths(restore)
-    rates = [needed_bytes_per_s(item.use, int(restore.tokens[at]), float(restore.seconds[at])) for at in picked]
     several = item.crossover.concurrent_restores
+    picked = picked[(restore.restored[picked] > 0) & (restore.seconds[picked] > 0)]
+    # Several that come at once may take as much longer as their prefills would have to wait.
+    rates = [
+        needed_bytes_per_s(item.use, int(restore.tokens[at]), float(restore.seconds[at]) / queued(several))
+        for at in picked
+    ]
     name = item.tier if several == 1 else f"{item.tier} ×{several}"
-    source = f"point {point_name(item.run, item.crossover.point, runs)}, bytes of the context / restore time"
+    point = point_name(item.run, item.crossover.point, runs)
+    source = f"point {point}, bytes of the context / restore time x mean wait of a prefill"
     return RateLine(name, tuple(int(restore.tokens[at]) for at in picked), tuple(rates), source)
 
 
 def _title(label: str, item: Judged, need: RateLine, target: int) -> str:
     assert item.curve is not None
     at = target if need.tokens[0] <= target <= need.tokens[-1] else need.tokens[-1]
-    rate = needed_bytes_per_s(item.use, at, float(item.curve.seconds(at)[0]))
+    rate = dict(zip(need.tokens, need.bytes_per_s, strict=True)).get(at)
+    if rate is None:
+        rate = needed_bytes_per_s(item.use, at, float(spared_s(item.curve, item.use.restored_tokens(at), 1)[0]))
     return f"{label}: a request of {format_tokens(at)} tokens gains from {format_bandwidth(rate)} on"
 
 

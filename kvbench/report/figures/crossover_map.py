@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvbench.decide.crossover import published_tokens
+from kvbench.decide.crossover import SingleBlock, published_tokens
 from kvbench.decide.decision import PUBLISHED_COSTS_S
+from kvbench.prefill.curve import PrefillCurve
 from kvbench.record.point import slug
 from kvbench.report.cells import MOST_NAMED, point_name
 from kvbench.report.data import FigureData
-from kvbench.report.decisions import average_cost
 from kvbench.report.drawing import (
     MARKERS,
     MUTED,
@@ -61,9 +61,8 @@ class CrossoverMap(FigureData):
     costs_s_per_token: tuple[float, ...]
     dots: tuple[TierDot, ...]
     note: str = field(
-        default="The published view: a dot is one tier at the measured prefill cost (TTFT / context at the "
-        "longest prompt); the lines are fixed tails. It compares one block with a whole prompt and does "
-        "not decide.",
+        default="The published view: a dot is one tier at the prompt whose measured TTFT equals the p99 of a block; "
+        "the lines are fixed tails. It compares one block with a whole prompt and does not decide.",
         kw_only=True,
     )
 
@@ -79,14 +78,23 @@ def make(scene: Scene) -> list[CrossoverMap]:
             or item.crossover.concurrent_restores != items[0].crossover.concurrent_restores
         ):
             continue
-        p99_s, cost = single.p99_ns / 1e9, average_cost(curve)
-        where = f"point {point_name(item.run, single.point, scene.runs)}"
-        source = f"{where}, p99 of reads / (TTFT / context at the longest prompt)"
-        dots.append(TierDot(item.tier, p99_s, cost, math.ceil(published_tokens(p99_s, cost)), source))
+        p99_s, where = single.p99_ns / 1e9, f"point {point_name(item.run, single.point, scene.runs)}"
+        dots.append(_dot(item.tier, p99_s, single, curve, where))
     if not dots:
         return []
     title = f"{label}: by one block's p99 alone, {_pays_text(dots)}"
     return [CrossoverMap(f"crossover-{slug(label)}", title, label, PUBLISHED_TAILS_S, PUBLISHED_COSTS_S, tuple(dots))]
+
+
+def _dot(tier: str, p99_s: float, single: SingleBlock, curve: PrefillCurve, where: str) -> TierDot:
+    """Where TTFT = p99 the published formulas are one: L = p99 / (TTFT / L); beyond the measured prompts a token costs
+    what it costs at the nearest of them."""
+    if single.tokens is not None:
+        return TierDot(tier, p99_s, p99_s / single.tokens, single.tokens, f"{where}, TTFT(L) = p99")
+    end = curve.measured_from if single.kind == "below-range" else curve.measured_to
+    cost = float(curve.seconds(end)[0]) / end
+    source = f"{where}, p99 / (TTFT / context at {format_tokens(end)} tokens), beyond the measured prompts"
+    return TierDot(tier, p99_s, cost, math.ceil(published_tokens(p99_s, cost)), source)
 
 
 def _pays_text(dots: Sequence[TierDot]) -> str:
@@ -120,10 +128,6 @@ def draw(figure: CrossoverMap, tiers: Sequence[str]) -> Figure:
         placed.append((dot.cost_s_per_token * 1e3, dot.tokens, text, series_colour(number)))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    if measured:
-        axes.axvline(measured[0] * 1e3, color=MUTED, linestyle=(0, (1, 2)), linewidth=1)
-        above = axes.get_xaxis_transform()
-        axes.text(measured[0] * 1e3, 1.0, "measured prefill", transform=above, ha="center", va="bottom", color=MUTED)
     log_axis(axes, "x", lambda value: f"{value:g}")
     log_axis(axes, "y", format_tokens)
     axes.set_xlabel("prefill cost in ms for each token (log scale)")

@@ -104,7 +104,9 @@ def _title(bars: Sequence[TargetBar], target: int) -> str:
 
 
 def _ratio(bar: TargetBar) -> float:
-    return bar.restore_s.middle / bar.recompute_s.middle if bar.restore_s and bar.recompute_s else math.inf
+    if bar.restore_s is None or bar.recompute_s is None or not bar.recompute_s.middle:
+        return math.inf
+    return bar.restore_s.middle / bar.recompute_s.middle
 
 
 def _compared(bar: TargetBar) -> str:

@@ -12,8 +12,9 @@ import numpy as np
 from kvbench.decide.band import Band, band, recompute_band
 from kvbench.decide.decision import Judged
 from kvbench.decide.runs import LoadedRun
+from kvbench.prefill.curve import PrefillCurve
 from kvbench.record.point import slug
-from kvbench.report.cells import MOST_NAMED, SHOWN_LENGTHS, point_name, shown_lengths, tier_label
+from kvbench.report.cells import MOST_NAMED, SHOWN_LENGTHS, SPARED, point_name, shown_lengths, tier_label
 from kvbench.report.data import FigureData
 from kvbench.report.drawing import (
     DASHES,
@@ -61,8 +62,8 @@ class TimeCurves(FigureData):
     lines: tuple[TimeLine, ...]
     samples: tuple[tuple[int, float], ...]
     note: str = field(
-        default="Bands: 95 % intervals. Crosses: measured TTFT. Restoring pays wherever its line is below the "
-        "recompute line.",
+        default="Bands: 95 % intervals. Crosses: measured TTFT less its constant part, which a hit takes as well. "
+        "Restoring pays wherever its line is below the recompute line.",
         kw_only=True,
     )
 
@@ -76,13 +77,20 @@ def make(scene: Scene) -> list[TimeCurves]:
     if curve is not None:
         tokens = np.geomspace(curve.measured_from, curve.measured_to, SHOWN_LENGTHS).round().astype(int)
         shown = tuple(int(value) for value in tokens)
-        bands = tuple(recompute_band(curve, value) for value in shown)
         measured = scene.wanted.samples.rows if scene.wanted.samples is not None else ()
-        samples = tuple((sample.prompt_tokens, sample.ttft_s) for sample in measured)
-        lines = (TimeLine("recompute", False, shown, bands, f"fit a + bL + cL²; {curve.source}"), *lines)
+        samples = tuple((sample.prompt_tokens, sample.ttft_s - curve.a_s) for sample in measured)
+        samples = tuple(sample for sample in samples if sample[1] > 0)
+        loads = dict.fromkeys(item.crossover.concurrent_restores for item in items)
+        lines = (*(_recompute_line(curve, shown, load, alone=len(loads) == 1) for load in loads), *lines)
     key, target = f"times-{slug(label)}", items[0].goal.target_tokens
     drawn = TimeCurves(key, _title(label, items), label, target, lines, samples)
     return [drawn if curve is not None else replace(drawn, note=_NO_CURVE_NOTE)]
+
+
+def _recompute_line(curve: PrefillCurve, shown: tuple[int, ...], load: int, *, alone: bool) -> TimeLine:
+    bands = tuple(recompute_band(curve, value, load) for value in shown)
+    name = "recompute" if alone else f"recompute ×{load}"
+    return TimeLine(name, False, shown, bands, f"{SPARED}; {curve.source}")
 
 
 def _title(label: str, items: Sequence[Judged]) -> str:

@@ -23,12 +23,13 @@ from kvbench.report.tables.provenance import provenance
 from kvbench.report.tables.references import references
 from kvbench.report.tables.savings import savings
 from kvbench.report.tables.settings import settings
+from kvbench.report.tables.throughput import throughputs
 from kvbench.report.tables.times import times
 from kvbench.report.tables.verdicts import reasons, short_verdicts, verdicts, what_ifs
 
 # What a report shows in each part of its page, in reading order. A table without rows is left out.
 SHEETS: dict[str, list[Callable[[Scene], Sheet]]] = {
-    "decision": [verdicts, needs, savings, settings, command_lines, times],
+    "decision": [verdicts, needs, throughputs, savings, settings, command_lines, times],
     "measured": [events, measured, fidelity, memory, calls, references, distrust],
     "background": [blocks, prefill, provenance],
 }

@@ -40,5 +40,9 @@ def _rows(scene: Scene) -> Iterator[Follows]:
 
 def read_rates(item: Judged, wanted: Wanted) -> dict[int, float]:
     """Bytes per second of the tier's reads of the judged size, by jobs."""
-    reads = Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)
-    return reads.rates(item.use.io_bytes)
+    return reads_of(item, wanted).rates(item.use.io_bytes)
+
+
+def reads_of(item: Judged, wanted: Wanted) -> Reads:
+    """What the run of a judgement measured of reading its tier."""
+    return Reads(item.run.path, item.run.result, item.crossover.tier, wanted.mix)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvbench.decide.band import Band
 from kvbench.decide.decision import Judged
-from kvbench.report.cells import band_cell, point_name, units_text
+from kvbench.report.cells import SPARED, band_cell, point_name, units_text
 from kvbench.report.columns import Column, name, number, sheet, subject
 from kvbench.report.data import Cell, Sheet
 from kvbench.report.scene import Scene
@@ -28,7 +28,7 @@ def _restore(row: Length) -> Cell:
 
 def _recompute(row: Length) -> Cell:
     curve = row.item.curve
-    return band_cell(row.item.recompute_at(row.tokens), f"fit a + bL + cL²; {curve.source}" if curve else "")
+    return band_cell(row.item.recompute_at(row.tokens), f"{SPARED}; {curve.source}" if curve else "")
 
 
 def _faster(row: Length) -> str:
