@@ -278,6 +278,11 @@ class PointResult:
         """What one direction did, None when it had no I/O."""
         return self.read if way == "read" else self.write
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether each job of a mixed point reads and stores in turn, so that a read waits for stores of its own."""
+        return self.mix == "mixed" and self.conditions.storing_jobs is None
+
     def sides(self) -> tuple[tuple[Way, Direction], ...]:
         """The directions that had I/O, each with its name, reads first."""
         return tuple((way, side) for way in WAYS if (side := self.side(way)) is not None)

@@ -1,8 +1,8 @@
 """The stores of a mix beside its reads: how many jobs of their own, and how many a second keep the share (pure).
 
-An engine's load never waits for a store of its own, so the jobs of a mixed point read only, and others write. fio cannot
-let one job follow another without holding both up (its ``flow`` makes jobs wait for the slowest), so the rate of the
-stores is set, and corrected by what the readers did.
+An engine's load never waits for a store of its own, so the jobs of a mixed point read only, and others write. fio
+cannot let one job follow another without holding both up (its ``flow`` makes all wait for the slowest), so the rate of
+the stores is set, and corrected by what the readers did.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Stores:
 def has_stores(point: Point, settings: JobSettings) -> bool:
     """Whether a point's stores have jobs of their own.
 
-    Not in the published job, whose jobs read and write in turn, nor in a file for each block, where jobs of two sections
-    would share names and wait for each other.
+    Not in the published job, whose jobs read and write in turn, nor in a file for each block, where jobs of two
+    sections would share names and wait for each other.
     """
     return point.mix == "mixed" and not settings.published and settings.layout == "large-files"
 

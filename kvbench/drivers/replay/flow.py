@@ -241,11 +241,12 @@ class _Part:
             self.whole.forget(len(self._loads), len(self._stores))
 
     def _jobs(self) -> list[Callable[[], None]]:
-        loads, stores = (self._loads, "read"), (self._stores, "write")
+        loads: _Queue = (self._loads, "read")
+        stores: _Queue = (self._stores, "write")
         if self.whole.storers:
-            loading = [partial(self._work, worker, self._tokens, [loads]) for worker in self.whole.workers]
-            return loading + [
-                partial(self._work, worker, self._store_tokens, [stores]) for worker in self.whole.storers
+            return [
+                *(partial(self._work, worker, self._tokens, [loads]) for worker in self.whole.workers),
+                *(partial(self._work, worker, self._store_tokens, [stores]) for worker in self.whole.storers),
             ]
         # The engine starts as many threads of both kinds; with an odd number one more serves loads first.
         order = [loads, stores], [stores, loads]
