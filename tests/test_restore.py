@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.decide.breakeven import break_even, budget_reach
+from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
 from kvbench.decide.cost import ServerLoad, saving
 from kvbench.decide.crossover import AtTarget, Goal, decide
 from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
@@ -250,18 +250,21 @@ def test_break_even_is_where_both_take_equally_long() -> None:
 
 
 def test_break_even_counts_that_others_pause() -> None:
-    # Loaded 320 ms, alone 160 ms, around 240 ms; prefill takes 400 ms, so the reads may take 160 ms:
-    # 160 x 400 = k (320 x 160 + 160 x 240) is k = 0.714.
+    # Loaded 320 ms, alone 160 ms, around 240 ms; prefill takes 600 ms, so the reads may take 360 ms:
+    # 360 x 600 = k (320 x 360 + 160 x 240) is k = 1.406.
     of, at = use(parallelism_per_request=1), replace(measured(100.0, 20.0, 2), alone_s=0.010)
     around = Around(lookup_s_per_unit=0.015)
     restore = restore_curve(of, at, 2, np.array([256.0]), around)
-    found = break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256)
+    # Two prefills at once take half as long again.
+    found = break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256, concurrent=2)
     assert found is not None
-    assert found.p99_ns == pytest.approx(20 * MS * 64_000 / 89_600, rel=1e-6)
-    # With latencies so much shorter a restore takes what prefill takes.
-    factor = 89_600 / 64_000
+    assert found.p99_ns == pytest.approx(20 * MS * 216_000 / 153_600, rel=1e-6)
+    # One thread looks up for both, which takes 480 ms, however fast the reads.
+    assert break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256) == BreakEven(256, None, None)
+    # With latencies so much longer a restore takes what prefill takes.
+    factor = 153_600 / 216_000
     tied = replace(measured(100.0 * factor, 20.0 / factor, 2), alone_s=0.010 / factor)
-    assert restore_curve(of, tied, 2, np.array([256.0]), around).seconds == pytest.approx([0.4], rel=1e-6)
+    assert restore_curve(of, tied, 2, np.array([256.0]), around).seconds == pytest.approx([0.6], rel=1e-6)
 
 
 def test_no_storage_is_fast_enough_when_the_copy_alone_takes_longer() -> None:

@@ -12,6 +12,8 @@ from kvbench.units import format_count, format_duration_ns
 _RUNTIME_SHORT = 0.95
 _RUNTIME_LONG = 1.20
 _MIX_TOLERANCE_POINTS = 2.0
+# Stores beside the readers follow the rate that the round before had.
+_PACED_TOLERANCE_POINTS = 5.0
 _SYNCHRONOUS = frozenset({"psync", "sync", "pvsync", "pvsync2", "vsync", "http"})
 
 
@@ -101,7 +103,8 @@ def wrong_mix(point: PointResult) -> PointWarning | None:
     got = 100 * reads / total
     # fio draws the direction of each operation, so a small sample strays by chance: allow three standard errors more.
     chance = 300 * math.sqrt(asked / 100 * (1 - asked / 100) / total)
-    if abs(got - asked) <= _MIX_TOLERANCE_POINTS + chance:
+    tolerated = _MIX_TOLERANCE_POINTS if point.conditions.storing_jobs is None else _PACED_TOLERANCE_POINTS
+    if abs(got - asked) <= tolerated + chance:
         return None
     return PointWarning(
         "wrong-mix",

@@ -195,8 +195,10 @@ def _fastest(point: PointResult) -> tuple[str, float] | None:
 def _in_flight(point: PointResult) -> float | None:
     # clat leaves out the time in submission, which is part of an operation's life.
     left_out = (point.conditions.submission_ns or 0.0) if point.latency_source == "clat" else 0.0
+    # Jobs that only store are paced by those that read, and not all of them are busy.
+    counted = point.sides() if point.conditions.storing_jobs is None else point.sides()[:1]
     parts = [
         side.iops * (latency.mean + left_out) / 1e9 for side, latency in latencies(point) if latency.mean is not None
-    ]
+    ][: len(counted)]
     beside = point.conditions.beside_in_flight or 0.0
-    return sum(parts) + beside if parts and len(parts) == len(point.sides()) else None
+    return sum(parts) + beside if parts and len(parts) == len(counted) else None

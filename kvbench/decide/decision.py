@@ -386,4 +386,9 @@ def _shown_lengths(use: Use, wanted: Wanted) -> Floats:
 
 def _notes(crossovers: Sequence[Crossover], curve: PrefillCurve | None) -> tuple[str, ...]:
     said = None if curve is None else unnamed_model(curve, {crossover.use.model for crossover in crossovers})
-    return () if said is None else (said,)
+    in_turn = sorted({one.tier for one in crossovers if one.measured is not None and one.measured.point.in_turn})
+    waits = (
+        f"each job of the mixed points of {', '.join(in_turn)} reads and stores in turn, so that its next read waits "
+        "for a store; a load of vLLM 0.27 and later does not"
+    )
+    return (*(() if said is None else (said,)), *((waits,) if in_turn else ()))

@@ -142,6 +142,7 @@ class Conditions:
     """What was asked and under which circumstances it ran; None is "not known" (often so for imported results).
 
     ``buffers`` names the choice of memory that the I/O lands in, ``buffer_memory`` says what it became here.
+    ``storing_jobs`` only store, beside the jobs of a mixed point that only read; None where each job does both in turn.
     """
 
     ioengine: str | None = None
@@ -179,6 +180,7 @@ class Conditions:
     device_write_requests: Natural | None = None
     buffers: str | None = None
     buffer_memory: str | None = None
+    storing_jobs: Natural | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,11 @@ class PointResult:
     def side(self, way: Way) -> Direction | None:
         """What one direction did, None when it had no I/O."""
         return self.read if way == "read" else self.write
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each job of a mixed point reads and stores in turn, so that a read waits for stores of its own."""
+        return self.mix == "mixed" and self.conditions.storing_jobs is None
 
     def sides(self) -> tuple[tuple[Way, Direction], ...]:
         """The directions that had I/O, each with its name, reads first."""
