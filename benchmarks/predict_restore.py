@@ -1,13 +1,13 @@
 """Does a restore take as long as kvbench says? Predicts requests from measured points, then really restores them.
 
-    python benchmarks/predict_restore.py TIER... [--io-bytes 1179648] [--tokens 1k,8k,64k] [--concurrent 1,4]
+    python benchmarks/predict_restore.py TIER... [--io-bytes 1179648] [--tokens 1k,8k,64k] [--concurrent 1,4,16]
         [--seconds 4] [--requests 12] [--dataset 2GiB]
 
 A tier is a directory or s3://bucket/prefix (endpoint and keys from the AWS variables). In directories both of vLLM's
 ways are tried (0.24: a pool of 32 threads shares the blocks of all requests; 0.27 and later: one thread for a
 request), in a bucket that of its obj tier (4 io_threads share them; its lookups are not timed and so left out).
 For each: measures reads at the load in question with the driver's own code, predicts with kvbench.decide.restore, then
-restores requests in a closed loop, 1 and 4 at a time, from the look-up of all blocks to the last byte of the last one.
+restores requests in a closed loop, 1, 4 and 16 at a time, from the look-up of all blocks to the last byte of the last.
 Measuring and restoring take turns, so that a host that drifts drifts for both. Prints predicted : observed medians.
 """
 
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("tiers", nargs="+")
     parser.add_argument("--io-bytes", type=int, default=1_179_648)
     parser.add_argument("--tokens", default="1k,8k,64k")
-    parser.add_argument("--concurrent", default="1,4")
+    parser.add_argument("--concurrent", default="1,4,16")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measured round")
     parser.add_argument("--requests", type=int, default=12, help="restored for each case")
     parser.add_argument("--dataset", default="2GiB")
@@ -228,7 +228,9 @@ def predicted_s(store: Store, case: Case, loaded: Sample, alone: Sample) -> floa
     read = direction_of(loaded.recorders, "read", loaded.seconds)
     assert read is not None
     point = unmeasured(Point("predicted", "t", "replay", store.io_bytes, "read", 1), "ok", None)
-    at = Measured(point, read, histograms_of(loaded.recorders)["read"], alone.mean_s)
+    at = Measured(
+        point, read, histograms_of(loaded.recorders)["read"], alone.mean_s, alone=histograms_of(alone.recorders)["read"]
+    )
     # A request looks its blocks up before it reads any, so one that is alone finds an idle tier.
     around = Around(lookup_s_per_unit=(alone if case.concurrent == 1 else loaded).lookup_s)
     curve = restore_curve(use_of(store), at, case.concurrent, np.array([float(case.tokens)]), around)

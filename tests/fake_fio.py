@@ -27,17 +27,22 @@ def main(arguments: list[str]) -> int:
         return 0
     sections = read_job(Path(arguments[-1]))
     options = sections.pop("global", {})
+    # What finds the pace of stores is not logged, and does as told only where it is named.
+    pacing = any(name.endswith("-pace") for name in sections)
     if "--parse-only" in arguments:
-        log("parse " + " ".join(sections))
+        if not pacing:
+            log("parse " + " ".join(sections))
         if any(behaviour_of(name) == "refused" for name in sections):
             print("fio: bad option <nonsense=1>", file=sys.stderr)
             return 1
         return 0
     output = Path(next(text for text in arguments if text.startswith("--output=")).partition("=")[2])
+    # Sections of one group are one job under the first one's name (group_reporting).
     (name, own), *others = sections.items()
-    assert not others, "kvbench runs one section at a time"
-    log("run " + name)
-    options = options | own
+    assert [other for other, _ in others] in ([], [name + "-stores"]), "kvbench runs one point at a time"
+    if not pacing:
+        log("run " + name)
+    options = options | own | ({"beside": others[0][1]["numjobs"]} if others else {})
     if name == "layout":
         lay_out(options)
     return act(behaviour_of(name), name, options, output)
@@ -56,6 +61,8 @@ def read_job(path: Path) -> dict[str, Options]:
 
 
 def behaviour_of(name: str) -> str | int:
+    if name.endswith("-pace"):
+        return BEHAVIOUR.get("pace", "ok")
     return next((what for part, what in BEHAVIOUR.items() if part in name), "ok")
 
 
@@ -99,7 +106,8 @@ def document(name: str, options: Options, behaviour: str | int) -> str:
     error = behaviour if isinstance(behaviour, int) else 0
     scale = 100 if behaviour == "few" else 1
     reads = 0 if behaviour == "no-io" or options["rw"].endswith("write") else 3000 // scale
-    writes = 0 if behaviour == "no-io" or options["rw"].endswith("read") else 1000 // scale
+    alone = options["rw"].endswith("read") and "beside" not in options
+    writes = 0 if behaviour == "no-io" or alone else 1000 // scale
     job = {
         "jobname": name,
         "groupid": 0,

@@ -37,6 +37,16 @@ def test_a_mix_reads_and_writes() -> None:
     assert reads > writes > 0
 
 
+def test_threads_that_store_follow_those_that_read() -> None:
+    recorders = [Recorder() for _ in range(4)]
+    copy_blocks(new_pool(1 << 20), 4096, recorders, 0.2, read_percent=75, storers=2)
+    done = [[recorder.sides[way].ios for way in ("read", "write")] for recorder in recorders]
+    assert all(reads > 0 and writes == 0 for reads, writes in done[:2])
+    assert all(reads == 0 for reads, _ in done[2:])
+    reads, writes = (sum(column) for column in zip(*done, strict=True))
+    assert 0 < writes <= reads / 3 + 1
+
+
 def test_an_interruption_ends_the_threads() -> None:
     recorders = [Recorder(), Recorder()]
 

@@ -454,7 +454,7 @@ def test_a_lock_is_no_way_out_of_the_directory(tmp_path: Path) -> None:
 
 def codes_of(run: Path) -> Mapping[str, list[str]]:
     saved = json.loads((run / "result.json").read_text())["points"]
-    return {point["id"]: [caveat["code"] for caveat in point["warnings"]] for point in saved}
+    return {point["id"]: [warning["code"] for warning in point["warnings"]] for point in saved}
 
 
 @pytest.mark.parametrize("same_directory", [True, False])

@@ -18,9 +18,10 @@ from kvbench.drivers.fio.job import (
     render_layout,
     render_points,
 )
-from kvbench.drivers.settings import Access, JobSettings
+from kvbench.drivers.fio.pace import Stores, has_stores, stores_beside
+from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.record.results import Mix
+from kvbench.record.results import Access, Direction, LatencyNs, Mix
 from kvbench.run.measurement import Method, plan_tier
 from kvbench.run.plan import points_for
 from kvbench.tiers.directory import DirectoryTier
@@ -170,6 +171,67 @@ def sections(text: str) -> dict[str, dict[str, str]]:
 def test_whole_job_text() -> None:
     points = points_for([use()], [("nvme", "fio")], ["mixed", "read", "write"], [1, 2])
     assert render_points(points, Path("/mnt/nvme"), JobSettings(2, 128 * MIB)) == GOLDEN
+
+
+def test_stores_are_a_section_of_the_readers_group() -> None:
+    points = points_for([use()], [("nvme", "fio")], ["mixed", "read"], [2])
+    text = render_points(points, Path("/mnt/nvme"), JobSettings(2, 128 * MIB), stores=Stores(3, 1.5))
+    mixed, stores, read = sections(text).values()
+    assert list(sections(text)) == [points[0].id, f"{points[0].id}-stores", points[1].id]
+    assert (mixed["rw"], mixed["numjobs"], "stonewall" in mixed) == ("randread", "2", True)
+    # Without a stonewall it runs at the same time; together 1.5 stores a second.
+    assert (stores["rw"], stores["numjobs"], "stonewall" in stores) == ("randwrite", "3", False)
+    assert int(stores["rate"]) * 3 == pytest.approx(1.5 * GPT_OSS_BLOCK, abs=3)
+    # Each roams over all files, also where every reader could have one of its own.
+    assert mixed["filename"] == stores["filename"] == "kvbench.0:kvbench.1"
+    assert "filename_format" in read
+    assert not any("rwmixread" in options for options in (mixed, stores, read))
+
+
+@pytest.mark.parametrize(
+    ("mix", "settings", "expected"),
+    [
+        ("mixed", JobSettings(1, MIB), True),
+        ("read", JobSettings(1, MIB), False),
+        ("write", JobSettings(1, MIB), False),
+        ("mixed", JobSettings(1, MIB, published=True), False),
+        ("mixed", JobSettings(1, MIB, layout="file-per-block"), False),
+    ],
+)
+def test_only_mixed_points_on_large_files_have_stores_of_their_own(
+    mix: Mix, settings: JobSettings, expected: bool
+) -> None:
+    (point,) = points_for([use()], [("t", "fio")], [mix], [1])
+    assert has_stores(point, settings) == expected
+
+
+def direction(iops: float, latency_ms: float) -> Direction:
+    return Direction(100, 100 * MIB, iops, iops * MIB, LatencyNs(mean=latency_ms * 1e6))
+
+
+def test_the_first_guess_is_what_readers_alone_would_do() -> None:
+    # 16 jobs that wait 25 ms for a read would do 640 a second; a third of that, 100 ms each, keeps 21 in flight.
+    found = stores_beside(16, 75, direction(200, 25), direction(67, 100))
+    assert found.jobs == 16
+    assert found.per_s == pytest.approx(640 / 3)
+    half = stores_beside(1, 50, direction(200, 2), direction(67, 1))
+    assert half.jobs == 1
+    assert half.per_s == pytest.approx(500)
+
+
+@pytest.mark.parametrize("cost", [0.5, 3.0, 8.0])
+def test_the_pace_settles_whatever_a_store_costs(cost: float) -> None:
+    """A tier of 1000 operations a second, of which a store takes ``cost``."""
+    stores = Stores(1, 300.0)
+    for _ in range(40):
+        reads = max(1000 - cost * stores.per_s, 1.0)
+        stores = stores_beside(4, 75, direction(reads, 4), direction(stores.per_s, 1), stores)
+    assert stores.per_s / (1000 - cost * stores.per_s) == pytest.approx(1 / 3, rel=0.02)
+
+
+def test_a_tier_that_hardly_reads_still_gets_a_pace() -> None:
+    assert stores_beside(1, 75, direction(0.0, 0), None).per_s > 0
+    assert Stores(1, 0.01).bytes_per_s_of_each(10) == 1
 
 
 def test_whole_published_job_text() -> None:

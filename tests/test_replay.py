@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -239,6 +240,39 @@ def test_a_round_never_holds_more_than_the_data_set(flow: Flow, mix: Mix, tmp_pa
     if mix == "mixed":
         assert reads / (reads + writes) == pytest.approx(0.75, abs=0.1)
         assert whole.lookups.kinds["lookup"].itemsize == 8
+
+
+def test_loads_never_wait_for_the_stores_beside_them(tmp_path: Path) -> None:
+    """The jobs of a mix only load and others only store, a third as much."""
+    blocks, workers = laid_out(tmp_path, REQUESTS, 6, 256)
+    loaders, storers = workers[:2], workers[2:]
+    prepare(blocks, "mixed", workers, lambda: None)
+    whole = Round(blocks, REQUESTS, loaders, "mixed", 75, storers)
+    whole.run(1.0, lambda: None, lambda: None)
+    assert whole.failures == []
+    done = [[worker.recorder.sides[way].ios for way in ("read", "write")] for worker in workers]
+    assert all(reads > 0 and writes == 0 for reads, writes in done[:2])
+    assert all(reads == 0 for reads, _ in done[2:])
+    reads, writes = (sum(column) for column in zip(*done, strict=True))
+    assert 0 < writes <= reads / 3 + 8
+    assert sorted(blocks.live) == sorted(map(str, tmp_path.rglob("*.bin")))
+
+
+def test_stores_that_hang_hold_no_load_up(tmp_path: Path) -> None:
+    blocks, workers = laid_out(tmp_path, REQUESTS, 3, 4096)
+    hanging = threading.Event()
+
+    class Hangs(CCalls):
+        def store(self, path: str, buffer: Buffer, times: CallTimes) -> int:
+            hanging.wait(20)
+            return super().store(path, buffer, times)
+
+    prepare(blocks, "mixed", workers, lambda: None)
+    whole = Round(blocks, REQUESTS, workers[:2], "mixed", 75, [Worker(Hangs(), workers[2].buffer)])
+    threading.Timer(1.0, hanging.set).start()
+    whole.run(0.8, lambda: None, lambda: None)
+    # One storing thread has two tasks waiting and one in hand; each task of 8 blocks stands for 24 loads.
+    assert sum(worker.recorder.sides["read"].ios for worker in workers[:2]) > 4 * 24
 
 
 def test_in_the_pool_all_threads_share_the_blocks_of_a_request(tmp_path: Path) -> None:

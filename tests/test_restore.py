@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvbench.decide.breakeven import break_even, budget_reach
-from kvbench.decide.cost import Traffic, saving
+from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
+from kvbench.decide.cost import ServerLoad, saving
 from kvbench.decide.crossover import AtTarget, Goal, decide
 from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
 from kvbench.decide.reference_tiers import reference_tiers
@@ -129,7 +129,7 @@ def test_between_two_loads_the_rate_has_bounds() -> None:
         [10 * MS, 25 * MS]
     )
     assert found.histogram is not None
-    assert [caveat.code for caveat in found.point.warnings] == ["interpolated"]
+    assert [warning.code for warning in found.point.warnings] == ["interpolated"]
     assert found.point.id == "between t-1048576-j1 and t-1048576-j16"
 
 
@@ -250,18 +250,21 @@ def test_break_even_is_where_both_take_equally_long() -> None:
 
 
 def test_break_even_counts_that_others_pause() -> None:
-    # Loaded 320 ms, alone 160 ms, around 240 ms; prefill takes 400 ms, so the reads may take 160 ms:
-    # 160 x 400 = k (320 x 160 + 160 x 240) is k = 0.714.
+    # Loaded 320 ms, alone 160 ms, around 240 ms; prefill takes 600 ms, so the reads may take 360 ms:
+    # 360 x 600 = k (320 x 360 + 160 x 240) is k = 1.406.
     of, at = use(parallelism_per_request=1), replace(measured(100.0, 20.0, 2), alone_s=0.010)
     around = Around(lookup_s_per_unit=0.015)
     restore = restore_curve(of, at, 2, np.array([256.0]), around)
-    found = break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256)
+    # Two prefills at once take half as long again.
+    found = break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256, concurrent=2)
     assert found is not None
-    assert found.p99_ns == pytest.approx(20 * MS * 64_000 / 89_600, rel=1e-6)
-    # With latencies so much shorter a restore takes what prefill takes.
-    factor = 89_600 / 64_000
+    assert found.p99_ns == pytest.approx(20 * MS * 216_000 / 153_600, rel=1e-6)
+    # One thread looks up for both, which takes 480 ms, however fast the reads.
+    assert break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256) == BreakEven(256, None, None)
+    # With latencies so much longer a restore takes what prefill takes.
+    factor = 153_600 / 216_000
     tied = replace(measured(100.0 * factor, 20.0 / factor, 2), alone_s=0.010 / factor)
-    assert restore_curve(of, tied, 2, np.array([256.0]), around).seconds == pytest.approx([0.4], rel=1e-6)
+    assert restore_curve(of, tied, 2, np.array([256.0]), around).seconds == pytest.approx([0.6], rel=1e-6)
 
 
 def test_no_storage_is_fast_enough_when_the_copy_alone_takes_longer() -> None:
@@ -305,7 +308,7 @@ def hit(tokens: int, recompute_s: float | None) -> AtTarget:
 
 def test_a_saving_is_prefill_times_gpus() -> None:
     # Of 10 ms + 1 us x 8,000 a hit spares 8 ms on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
-    found = saving(curve(0.01, 1e-6, 0.0), hit(8000, 0.008), Traffic(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
+    found = saving(curve(0.01, 1e-6, 0.0), hit(8000, 0.008), ServerLoad(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
     assert found is not None
     assert found.gpu_s_per_hit == pytest.approx(0.064)
     assert found.hits_per_day == 86_400
@@ -315,20 +318,20 @@ def test_a_saving_is_prefill_times_gpus() -> None:
 
 
 def test_no_saving_is_extrapolated_and_no_price_invented() -> None:
-    assert saving(curve(), hit(10**7, None), Traffic(0.5, 1.0)) is None
-    found = saving(curve(), hit(8000, 0.8), Traffic(0.5, 1.0))
+    assert saving(curve(), hit(10**7, None), ServerLoad(0.5, 1.0)) is None
+    found = saving(curve(), hit(8000, 0.8), ServerLoad(0.5, 1.0))
     assert found is not None
     assert found.price_per_day is None
 
 
 def test_no_more_is_saved_than_is_served_and_than_the_gpus_have() -> None:
     at, prefill = hit(8000, 0.8), curve(0.1, 1e-4)
-    served = saving(prefill, at, Traffic(0.5, 4.0), most_per_s=1.5)
+    served = saving(prefill, at, ServerLoad(0.5, 4.0), most_per_s=1.5)
     assert served is not None
     assert served.hits_per_day == pytest.approx(0.5 * 1.5 * 86_400)
     assert served.gpu_s_per_day == pytest.approx(0.5 * 1.5 * 86_400 * 0.8)
     # 0.5 x 4 hits a second would save 1.6 GPU-seconds each second of one GPU.
-    asked = saving(prefill, at, Traffic(0.5, 4.0), most_per_s=100.0)
+    asked = saving(prefill, at, ServerLoad(0.5, 4.0), most_per_s=100.0)
     assert asked is not None
     assert asked.gpu_s_per_day == 86_400
 

@@ -44,7 +44,8 @@ def test_every_job_is_parsed_by_fio_before_it_runs_and_data_is_laid_out_first(
     assert outcome.code == 0, outcome.err
     expected = ["version", "parse " + " ".join(IDS), "parse layout", "run layout"]
     for name in IDS:
-        expected += [f"parse {name}", f"run {name}"]
+        beside = f" {name}-stores" if "mixed" in name else ""
+        expected += [f"parse {name}{beside}", f"run {name}"]
     assert fake_fio.log() == expected
     assert is_clean(tier)
 
@@ -174,7 +175,7 @@ def test_an_ended_early_point_is_kept_with_a_warning(
 
     point = points(tmp_path / "run")["tier-2359296-mixed-j1"]
     assert outcome.code == 0
-    assert [caveat["code"] for caveat in point["warnings"]][:1] == ["short-runtime"]
+    assert [warning["code"] for warning in point["warnings"]][:1] == ["short-runtime"]
     assert point["warnings"][0]["values"] == {"runtime_s": 0.5, "requested_runtime_s": 1.0}
 
 
@@ -385,3 +386,25 @@ def test_a_crash_of_ours_exits_70_and_asks_for_a_report(
     assert outcome.code == 70
     assert "this is a bug in kvbench" in outcome.err
     assert is_clean(tier)
+
+
+def test_a_mix_is_readers_beside_paced_stores_and_says_so(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
+) -> None:
+    assert kvbench("fio", "--tier", tier, *SMALL, "-o", tmp_path / "run").code == 0
+    for name, point in points(tmp_path / "run").items():
+        storing = point["conditions"]["storing_jobs"]
+        assert (storing is not None) == ("mixed" in name)
+        assert (point["write"] is not None) == ("mixed" in name)
+
+
+def test_a_mix_whose_stores_find_no_pace_fails_alone(
+    kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
+) -> None:
+    fake_fio.on("pace", 5)
+    assert kvbench("fio", "--tier", tier, *SMALL, "-o", tmp_path / "run").code == 3
+    found = points(tmp_path / "run")
+    assert {name: point["status"] for name, point in found.items()} == {
+        name: "failed" if "mixed" in name else "ok" for name in IDS
+    }
+    assert "Input/output error" in found["tier-2359296-mixed-j1"]["reason"]

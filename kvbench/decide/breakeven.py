@@ -39,7 +39,8 @@ def break_even(
         float(np.interp(tokens, restore.tokens, values)) for values in (restore.around_s, restore.loaded_s)
     )
     left_s = float(spared_s(curve, float(use.restored_tokens(tokens)), concurrent)[0]) - around_s
-    if left_s <= 0:
+    # One thread looks up for all: no cycle is shorter than that, however fast the reads.
+    if left_s <= 0 or left_s + around_s < restore.least_s(tokens):
         return BreakEven(tokens, None, None)
     p99 = measured.read.latency_ns.p99 if measured.read.latency_ns else None
     at_once_s = loaded_s * (left_s + restore.alone_share * around_s)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kvbench.decide.band import Band, band, recompute_band
-from kvbench.decide.cost import Traffic
+from kvbench.decide.cost import ServerLoad
 from kvbench.decide.crossover import (
     CONFIDENCE,
     PUBLISHED_JOBS,
@@ -79,7 +79,7 @@ class Wanted:
     gpu_copy_bytes_per_s: int | None = None
     hit_overhead_s: float | None = None
     what_ifs: tuple[WhatIf, ...] = ()
-    traffic: Traffic | None = None
+    traffic: ServerLoad | None = None
 
     def holds(self, use: Use) -> bool:
         """Whether the user asked about that model, TP and connector."""
@@ -386,4 +386,9 @@ def _shown_lengths(use: Use, wanted: Wanted) -> Floats:
 
 def _notes(crossovers: Sequence[Crossover], curve: PrefillCurve | None) -> tuple[str, ...]:
     said = None if curve is None else unnamed_model(curve, {crossover.use.model for crossover in crossovers})
-    return () if said is None else (said,)
+    in_turn = sorted({one.tier for one in crossovers if one.measured is not None and one.measured.point.in_turn})
+    waits = (
+        f"each job of the mixed points of {', '.join(in_turn)} reads and stores in turn, so that its next read waits "
+        "for a store; a load of vLLM 0.27 and later does not"
+    )
+    return (*(() if said is None else (said,)), *((waits,) if in_turn else ()))

@@ -105,7 +105,8 @@ class Reads:
         assert point.read is not None
         latency = None if alone is None else read_latency(alone)
         alone_s = None if latency is None else latency.mean_s
-        return Measured(point, point.read, self._histogram(point), alone_s)
+        beside_none = None if alone is None else self._histogram(alone)
+        return Measured(point, point.read, self._histogram(point), alone_s, alone=beside_none)
 
     def _histogram(self, point: PointResult) -> Histogram | None:
         if point.id in self.fresh:

@@ -13,6 +13,7 @@ from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
 from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.errors import Interrupted, TierError
 from kvbench.host import environment
+from kvbench.record.pace import STORING_THREADS
 from kvbench.record.point import Point
 from kvbench.record.recorder import Recorder, series_of, total_bytes
 from kvbench.record.results import Observation, write_atomically
@@ -61,7 +62,8 @@ class MemoryDriver:
         if self._pool is None:
             return nothing(point, "the memory was not laid out")
         share = site.settings.read_percent(point.mix)
-        recorders = [Recorder() for _ in range(point.numjobs)]
+        storers = min(STORING_THREADS, point.numjobs) if point.mix == "mixed" else 0
+        recorders = [Recorder() for _ in range(point.numjobs + storers)]
         started, host, began = Started.now(point, site, runtime_s), environment.HostWatch(), time.monotonic()
 
         def tick() -> None:
@@ -69,19 +71,23 @@ class MemoryDriver:
             self._on_rate(format_bandwidth(total_bytes(recorders) / (time.monotonic() - began)))
 
         try:
-            seconds = copy_blocks(self._pool, point.io_bytes, recorders, runtime_s, read_percent=share, on_tick=tick)
+            seconds = copy_blocks(
+                self._pool, point.io_bytes, recorders, runtime_s, read_percent=share, storers=storers, on_tick=tick
+            )
         except Interrupted as error:
-            partial = _observation(started, recorders, time.monotonic() - began, interrupted=True)
+            partial = _observation(started, recorders, storers, time.monotonic() - began, interrupted=True)
             raise RoundInterrupted(str(error), partial) from None
         series = series_of(recorders, seconds, host.by_second())
         write_atomically(folder / SERIES_NAME, json.dumps(series) + "\n")
-        return _observation(started, recorders, seconds)
+        return _observation(started, recorders, storers, seconds)
 
 
 def _observation(
-    started: Started, recorders: Sequence[Recorder], seconds: float, *, interrupted: bool = False
+    started: Started, recorders: Sequence[Recorder], storers: int, seconds: float, *, interrupted: bool = False
 ) -> Observation:
     # No dataset_bytes: a pool that fits memory and is read again and again is what this tier is.
-    conditions = replace(started.conditions(), ioengine="numpy copy", failed_ios=0, access="random")
+    conditions = replace(
+        started.conditions(), ioengine="numpy copy", failed_ios=0, access="random", storing_jobs=storers or None
+    )
     measured = Measured.by_recorders(recorders, seconds)
     return observation(started.point, measured, conditions, interrupted=interrupted)

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Predicate
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
@@ -44,6 +44,8 @@ WAYS: tuple[Way, ...] = ("read", "write")
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
 Measure = Annotated[float, Ge(0)]
+# The bins of a histogram in JSON: nanoseconds as a text of digits.
+LatencyName = Annotated[str, Predicate(lambda text: text.isascii() and text.isdecimal() and len(text) < 20)]
 
 _LONGEST_SERIES_S = 1_000_000
 # Of the keys that lead to a fault, so much is repeated.
@@ -126,7 +128,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Caveat:
+class PointWarning:
     """A reason to distrust a number: ``code`` for programs, text for people, and the numbers themselves."""
 
     code: str
@@ -140,6 +142,7 @@ class Conditions:
     """What was asked and under which circumstances it ran; None is "not known" (often so for imported results).
 
     ``buffers`` names the choice of memory that the I/O lands in, ``buffer_memory`` says what it became here.
+    ``storing_jobs`` only store, beside the jobs of a mixed point that only read; None where each job does both in turn.
     """
 
     ioengine: str | None = None
@@ -177,6 +180,7 @@ class Conditions:
     device_write_requests: Natural | None = None
     buffers: str | None = None
     buffer_memory: str | None = None
+    storing_jobs: Natural | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ class PointResult:
     histogram: str | None = None
     read: Direction | None = None
     write: Direction | None = None
-    warnings: tuple[Caveat, ...] = ()
+    warnings: tuple[PointWarning, ...] = ()
     conditions: Conditions = Conditions()
     rounds: tuple[Round, ...] = ()
     series: str | None = None
@@ -275,6 +279,11 @@ class PointResult:
     def side(self, way: Way) -> Direction | None:
         """What one direction did, None when it had no I/O."""
         return self.read if way == "read" else self.write
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether each job of a mixed point reads and stores in turn, so that a read waits for stores of its own."""
+        return self.mix == "mixed" and self.conditions.storing_jobs is None
 
     def sides(self) -> tuple[tuple[Way, Direction], ...]:
         """The directions that had I/O, each with its name, reads first."""
@@ -497,7 +506,7 @@ class DirectionSecond:
     bytes_per_s: Measure = 0
     iops: Measure = 0
     mean_latency_ns: Measure | None = None
-    bins: dict[str, Natural] = field(default_factory=dict)
+    bins: dict[LatencyName, Natural] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

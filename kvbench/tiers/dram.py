@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kvbench.record.pace import Pace
 from kvbench.record.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -45,19 +46,20 @@ def copy_blocks(
     seconds: float,
     *,
     read_percent: int = 100,
+    storers: int = 0,
     on_tick: Callable[[], None] = lambda: None,
 ) -> float:
     """Copy blocks for ``seconds``, one thread for each of ``recorders``; the seconds that it took.
 
-    A read copies from a random place of the pool to the thread's own block, a write back. An exception in ``on_tick``
+    A read copies from a random place of the pool to the thread's own block, a write back. The last ``storers`` threads
+    only write, as much as ``read_percent`` asks for beside what the others read. An exception in ``on_tick``
     ends the threads and propagates.
     """
     started, stop = threading.Barrier(len(recorders) + 1), threading.Event()
+    pace = Pace(read_percent, len(recorders), storers)
     running = [
-        threading.Thread(
-            target=_copy, args=(pool, block_bytes, seed, read_percent, recorder, started, stop), daemon=True
-        )
-        for seed, recorder in enumerate(recorders)
+        threading.Thread(target=_copy, args=(pool, block_bytes, job, pace, recorder, started, stop), daemon=True)
+        for job, recorder in enumerate(recorders)
     ]
     for thread in running:
         thread.start()
@@ -69,6 +71,7 @@ def copy_blocks(
             on_tick()
     finally:
         stop.set()
+        pace.end()
         for thread in running:
             thread.join()
     return time.perf_counter() - began
@@ -97,8 +100,8 @@ def numa_placement(status: Path = _STATUS) -> str:
 def _copy(
     pool: Pool,
     block_bytes: int,
-    seed: int,
-    read_percent: int,
+    job: int,
+    pace: Pace,
     recorder: Recorder,
     started: threading.Barrier,
     stop: threading.Event,
@@ -106,14 +109,13 @@ def _copy(
     import numpy as np
 
     own = np.ones(block_bytes, dtype=np.uint8)
-    chance = random.Random(seed)
+    chance = random.Random(job)
     blocks = len(pool) // block_bytes
     started.wait()
     began = time.perf_counter_ns()
-    while True:
+    while (reads := pace.next_reads(job, chance)) is not None:
         at = chance.randrange(blocks) * block_bytes
         place = pool[at : at + block_bytes]
-        reads = chance.random() * 100 < read_percent
         before = time.perf_counter_ns()
         if reads:
             np.copyto(own, place)
@@ -121,5 +123,7 @@ def _copy(
             np.copyto(place, own)
         after = time.perf_counter_ns()
         recorder.add("read" if reads else "write", after - before, after - began, block_bytes)
+        if reads:
+            pace.has_read()
         if stop.is_set():
             return

@@ -11,6 +11,7 @@ from kvbench.drivers import OnRate, RoundInterrupted, Site
 from kvbench.drivers.fio import data, outcome
 from kvbench.drivers.fio import job as fio_job
 from kvbench.drivers.fio import run as fio_run
+from kvbench.drivers.fio.pace import Stores, has_stores, stores_beside
 from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import huge_bytes, require_given
 from kvbench.drivers.settings import JobSettings
@@ -19,6 +20,7 @@ from kvbench.formats.fio.options import access_of
 from kvbench.formats.fio.point import asked, failed_ios
 from kvbench.formats.fio.read import FioJob
 from kvbench.host import environment
+from kvbench.record.pace import STORING_THREADS
 from kvbench.record.point import Point
 from kvbench.record.results import Conditions, Observation
 from kvbench.tiers.guard import TOKEN_VARIABLE, processes_with
@@ -28,6 +30,8 @@ from kvbench.units import format_bytes
 _POINT_GRACE_S = 120.0
 # Laying out is only given up below this rate: slower than any tier that could hold KV blocks.
 _SLOWEST_LAYOUT_BYTES_PER_S = 2 << 20
+# Before the first round of a mixed point: the jobs read and write in turn, then beside stores at a first guess.
+_TRIALS, _TRIAL_S = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class _Round:
     folder: Path
     cache_drop: str | None
     unwritten_bytes: int | None
+    stores: Stores | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,8 @@ class FioDriver:
         self._fio, self._on_rate = fio, on_rate
         # Bytes never written, by the token of the work space whose data was laid out.
         self._unwritten: dict[str, int | None] = {}
+        # The stores of mixed points, by work space and point, as the last round of each has it.
+        self._stores: dict[tuple[str, str], Stores] = {}
         self._host = environment.HostWatch()
         self._huge: _HugePages | None = None
 
@@ -100,26 +107,63 @@ class FioDriver:
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One fio run of ``runtime_s`` seconds, judged, with its evidence in ``folder``."""
-        settings = replace(site.settings, runtime_s=runtime_s)
-        job_file, output = folder / "job.fio", folder / fio_run.OUTPUT_NAME
-        job = fio_job.render_points([point], data.held_place_of(site), settings, laid_out=True)
-        job_file.write_text(data.place_comment(site) + job)
+        output = folder / fio_run.OUTPUT_NAME
+        output.unlink(missing_ok=True)
+        self._huge = None
+        try:
+            stores = self._stores_of(point, site, folder) if has_stores(point, site.settings) else None
+        except Interrupted as error:
+            partial = nothing(point, "stopped before its stores had a pace", interrupted=True)
+            raise RoundInterrupted(str(error), partial) from None
+        except (MeasurementError, ToolError) as error:
+            return nothing(point, str(error))
         output.unlink(missing_ok=True)
         dropped = None if point.mix == "write" else data.of(site).drop_cached()
-        this = _Round(Started.now(point, site, runtime_s), folder, dropped, self._unwritten.get(site.space.token))
+        unwritten = self._unwritten.get(site.space.token)
+        this = _Round(Started.now(point, site, runtime_s), folder, dropped, unwritten, stores)
         self._host = environment.HostWatch()
-        self._huge = _HugePages(site.space.token) if settings.buffers == "huge" else None
+        self._huge = _HugePages(site.space.token) if site.settings.buffers == "huge" else None
         try:
-            fio_run.check_job(self._fio, job_file)
-            finished = self._run(job_file, site, runtime_s + _POINT_GRACE_S, writes=point.mix != "read")
+            finished = self._run_point(point, site, folder, runtime_s, stores)
         except Interrupted as error:
             text = output.read_text(errors="replace") if output.exists() else ""
-            partial = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
-            seen = self._observation(this, partial, interrupted=True)
+            cut = fio_run.Finished(-signal.SIGTERM, text, "", timed_out=False)
+            seen = self._observation(this, cut, interrupted=True)
             raise RoundInterrupted(str(error), seen) from None
         except ToolError as error:
             return nothing(point, str(error))
         return self._observation(this, finished)
+
+    def _run_point(
+        self, point: Point, site: Site, folder: Path, runtime_s: int, stores: Stores | None
+    ) -> fio_run.Finished:
+        """One fio run of a point, with its job file in ``folder``."""
+        settings = replace(site.settings, runtime_s=runtime_s)
+        job_file = folder / "job.fio"
+        job = fio_job.render_points([point], data.held_place_of(site), settings, laid_out=True, stores=stores)
+        job_file.write_text(data.place_comment(site) + job)
+        fio_run.check_job(self._fio, job_file)
+        return self._run(job_file, site, runtime_s + _POINT_GRACE_S, writes=point.mix != "read")
+
+    def _stores_of(self, point: Point, site: Site, folder: Path) -> Stores:
+        """The stores of a mixed point: those that its last round asked for, or two trials; MeasurementError when one
+        of them fails."""
+        key = site.space.token, point.id
+        trial = replace(point, id=f"{point.id}-pace")
+        for _ in range(0 if key in self._stores else _TRIALS):
+            finished = self._run_point(trial, site, folder, _TRIAL_S, self._stores.get(key))
+            outcome.drop_series(folder)
+            job, failure = outcome.only_job(finished, trial.id)
+            if job is None or failure is not None:
+                raise MeasurementError(failure or "finding the pace of the stores gave no result")
+            self._correct_stores(key, point, site, job)
+        return self._stores[key]
+
+    def _correct_stores(self, key: tuple[str, str], point: Point, site: Site, job: FioJob) -> None:
+        measured, percent = Measured.by_fio(job), site.settings.rwmixread
+        if measured.read is not None:
+            last = self._stores.get(key)
+            self._stores[key] = stores_beside(point.numjobs, percent, measured.read, measured.write, last)
 
     def _rate(self, text: str) -> None:
         self._host.sample()
@@ -148,6 +192,8 @@ class FioDriver:
         if self._huge is not None and not interrupted:
             failure = failure or self._huge.failure(point.numjobs * point.io_bytes)
         outcome.keep_series(this.folder, self._host.by_second())
+        if this.stores is not None:
+            self._correct_stores((this.started.site.space.token, point.id), point, this.started.site, job)
         return observation(point, Measured.by_fio(job), _conditions(this, job), failure, interrupted=interrupted)
 
 
@@ -182,7 +228,7 @@ def distinct_bytes(settings: JobSettings, point: Point) -> int:
 
 def _require_aio_slots(points: Sequence[Point]) -> None:
     # Each fio job sets up a libaio context of iodepth events (axboe/fio#539, #1961).
-    needed = max((point.numjobs for point in points), default=0)
+    needed = max((point.numjobs + (STORING_THREADS if point.mix == "mixed" else 0) for point in points), default=0)
     free = environment.aio_slots_free()
     if free is not None and needed > free:
         raise TierError(
@@ -204,6 +250,7 @@ def _conditions(this: _Round, job: FioJob) -> Conditions:
         access=access_of(job.options),
         unwritten_bytes=this.unwritten_bytes,
         cache_drop=this.cache_drop,
+        storing_jobs=None if this.stores is None else this.stores.jobs,
         buffers=site.settings.buffers,
         buffer_memory=fio_job.MEMORY_IN_WORDS[site.settings.buffers],
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kvbench.drivers.fio.pace import Stores
 from kvbench.drivers.fio.series import log_options
 from kvbench.drivers.settings import Buffers, JobSettings
 from kvbench.errors import TierError, UsageError
@@ -50,12 +51,20 @@ _UNSAFE_IN_PATH = "#;$\"'\\`"
 _JOB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
-def render_points(points: Sequence[Point], place: Path | str, settings: JobSettings, *, laid_out: bool = False) -> str:
-    """The job file that measures ``points`` in a directory or on a device, one section and one fio group each.
+def render_points(
+    points: Sequence[Point],
+    place: Path | str,
+    settings: JobSettings,
+    *,
+    laid_out: bool = False,
+    stores: Stores | None = None,
+) -> str:
+    """The job file that measures ``points`` in a directory or on a device, one fio group each.
 
-    With ``laid_out`` the files are there, and fio must not make one that has gone: it would measure unmarked data.
+    With ``laid_out`` the files are there, and fio must not make one that has gone: it would measure unmarked data. The
+    jobs of a mixed point read and write in turn, unless ``stores`` have jobs of their own.
     """
-    sections = [section(point.id, _point_options(point, settings)) for point in points]
+    sections = [text for point in points for text in _sections(point, settings, stores)]
     options = _global_options(place, settings) | ({"allow_file_create": 0} if laid_out else {})
     needed = [f"; run it with {name}={value}\n" for name, value in run_environment(settings).items()]
     return "".join(needed) + "\n".join([section("global", options), *sections])
@@ -203,6 +212,40 @@ def _global_options(place: Path | str, settings: JobSettings) -> dict[str, objec
     }
 
 
+def _sections(point: Point, settings: JobSettings, stores: Stores | None) -> list[str]:
+    """The section of a point; with ``stores`` one that reads and one that stores, in one group: fio then reports them
+    as one job under the first one's name (group_reporting, fio 3.33)."""
+    if point.mix != "mixed" or stores is None:
+        return [section(point.id, _point_options(point, settings))]
+    paced = {"numjobs": stores.jobs, "rate": stores.bytes_per_s_of_each(point.io_bytes)}
+    return [
+        section(point.id, {"rw": "randread", **_roaming(point, settings, _own_group(point))}),
+        section(f"{point.id}-stores", {"rw": "randwrite", **_roaming(point, settings, paced)}),
+    ]
+
+
+def _own_group(point: Point) -> dict[str, object]:
+    return {"numjobs": point.numjobs, "stonewall": None}
+
+
+def _roaming(point: Point, settings: JobSettings, jobs: Mapping[str, object]) -> dict[str, object]:
+    """Jobs that roam over all files, so that every number of them covers the whole data set."""
+    size = _blocks_per_file(point, settings) * point.io_bytes * settings.files
+    shared: dict[str, object] = {"bs": point.io_bytes, "size": size, **jobs}
+    if settings.device is not None:
+        return shared
+    return shared | {"file_service_type": "random", "filename": ":".join(data_file_names(settings.files))}
+
+
+def _blocks_per_file(point: Point, settings: JobSettings) -> int:
+    if settings.file_bytes < point.io_bytes:
+        raise UsageError(
+            f"the data set gives each file {settings.file_bytes} bytes, less than one block of {point.io_bytes}; "
+            f"use --dataset {point.io_bytes * settings.files} or more, or fewer --numjobs."
+        )
+    return settings.file_bytes // point.io_bytes
+
+
 def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
     options: dict[str, object] = {"rw": _rw(point, settings)}
     if point.mix == "mixed":
@@ -210,28 +253,10 @@ def _point_options(point: Point, settings: JobSettings) -> dict[str, object]:
     if settings.layout == "file-per-block":
         files = _block_files(settings, point.io_bytes)
         return options | {"bs": point.io_bytes, **files, "numjobs": point.numjobs, "stonewall": None}
-    blocks_per_file = settings.file_bytes // point.io_bytes
-    if blocks_per_file < 1:
-        raise UsageError(
-            f"the data set gives each file {settings.file_bytes} bytes, less than one block of {point.io_bytes}; "
-            f"use --dataset {point.io_bytes * settings.files} or more, or fewer --numjobs."
-        )
-    own_file = settings.published or point.numjobs == settings.files
-    options |= {
-        "bs": point.io_bytes,
-        "size": blocks_per_file * point.io_bytes * (1 if own_file else settings.files),
-        "numjobs": point.numjobs,
-        "stonewall": None,
-    }
-    if own_file:
-        return options | _own_range(settings)
-    # Otherwise every job roams over all files, so that every job count covers the whole data set.
-    if settings.device is not None:
-        return options
-    return options | {
-        "file_service_type": "random",
-        "filename": ":".join(data_file_names(settings.files)),
-    }
+    if not (settings.published or point.numjobs == settings.files):
+        return options | _roaming(point, settings, _own_group(point))
+    size = _blocks_per_file(point, settings) * point.io_bytes
+    return options | {"bs": point.io_bytes, "size": size} | _own_group(point) | _own_range(settings)
 
 
 def _rw(point: Point, settings: JobSettings) -> str:

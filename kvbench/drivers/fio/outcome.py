@@ -23,6 +23,11 @@ def keep_series(folder: Path, host: Mapping[int, Mapping[str, float]]) -> None:
     texts = {kind: path.read_text(errors="replace") for kind, path in logs.items() if path.exists()}
     if texts:
         write_atomically(folder / SERIES_NAME, json.dumps(series.series_of(texts, host)) + "\n")
+    drop_series(folder)
+
+
+def drop_series(folder: Path) -> None:
+    """Remove fio's logs."""
     for name in series.log_file_names():
         (folder / name).unlink(missing_ok=True)
 

@@ -51,8 +51,10 @@ def series_of(logs: Mapping[str, str], host: Mapping[int, Mapping[str, float]]) 
             "host": dict(host.get(second, {})),
         }
         for second, sides in sorted(rates.items())
-        # fio flushes the last, broken second of latency without a bandwidth: it is no second.
+        # fio flushes the last, broken second of latency without a bandwidth: it is no second, whatever the other
+        # direction's jobs logged.
         if any("bytes_per_s" in values for values in sides.values())
+        and (second < max(rates) or all("bytes_per_s" in values for values in sides.values()))
     ]
 
 

@@ -14,7 +14,7 @@ from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import memory_for, require_given
 from kvbench.drivers.replay.blocks import Blocks
 from kvbench.drivers.replay.calls import Buffer, CallTimes
-from kvbench.drivers.replay.flow import Flow, Round, Worker, fill, flow_of, prepare, release_of
+from kvbench.drivers.replay.flow import Flow, Round, Worker, fill, flow_of, prepare, release_of, storing_threads
 from kvbench.drivers.settings import Buffers
 from kvbench.errors import Interrupted, MeasurementError
 from kvbench.host import environment
@@ -96,8 +96,10 @@ class ReplayDriver:
         flow = self._flow(site)
         unwritten = self._unwritten[site.space.token, point.io_bytes]
         try:
-            workers, memory = _workers(flow, point.numjobs, blocks, site.settings.buffers)
-            round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread)
+            storing = storing_threads(flow) if point.mix == "mixed" else 0
+            threads, memory = _workers(flow, point.numjobs + storing, blocks, site.settings.buffers)
+            workers, storers = threads[: point.numjobs], threads[point.numjobs :]
+            round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread, storers)
             prepare(blocks, point.mix, workers, self._pause)
             _require_ours(site, blocks)
             measured = _Measuring(point, site, folder, runtime_s, round_, unwritten, memory)
@@ -148,7 +150,7 @@ class _Measuring:
         write_atomically(
             self.folder / SERIES_NAME, json.dumps(series_of(recorders, seconds, self.host.by_second())) + "\n"
         )
-        times = [self.round.lookups, *(worker.times for worker in self.round.workers)]
+        times = [self.round.lookups, *(worker.times for worker in self._threads())]
         histograms = _histograms(times)
         metadata = _calls_of(histograms, times)
         more = {"threads": len(recorders), "pauses": self.round.pauses, "failures": list(failures)}
@@ -159,7 +161,10 @@ class _Measuring:
         return observation(self.point, measured, self._conditions(len(failures)), failure, interrupted=interrupted)
 
     def _recorders(self) -> list[Recorder]:
-        return [worker.recorder for worker in self.round.workers]
+        return [worker.recorder for worker in self._threads()]
+
+    def _threads(self) -> list[Worker]:
+        return [*self.round.workers, *self.round.storers]
 
     def _conditions(self, failed: int) -> Conditions:
         return replace(
@@ -175,6 +180,7 @@ class _Measuring:
             cache_drop=self.cache_drop,
             buffers=self.site.settings.buffers,
             buffer_memory=self.memory,
+            storing_jobs=len(self.round.storers) or None,
         )
 
 

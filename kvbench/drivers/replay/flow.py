@@ -1,8 +1,9 @@
 """How vLLM's file system tier spreads blocks over threads, and a round of it: queues, lookups and the threads.
 
-Both flows have the engine's two queues and two kinds of threads: half of them serve loads first, half stores first
-(v1/kv_offload/tiering/fs/thread_pool.py). What is queued differs: up to 0.26 a task is one block, so that all threads
-work for one request; from 0.27 a task is all blocks of one request (or of one step's stores), one after the other.
+Both flows have the engine's two queues (v1/kv_offload/tiering/fs/thread_pool.py). What is queued differs: up to 0.26 a
+task is one block, so that all threads work for one request, half of them for loads first and half for stores first;
+from 0.27 a task is all blocks of one request (or of one step's stores), one after the other. Then a load never waits
+for a store while a thread is free, of which the engine has 32: the jobs of a mix load, and other threads store.
 One thread more looks blocks up before they are queued, as the engine's lookup thread does.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -22,6 +23,7 @@ from kvbench.drivers.replay.calls import BlockCalls, Buffer, CallTimes, CCalls, 
 from kvbench.drivers.replay.crew import Crew
 from kvbench.engines.vllm.releases import Release, find_release
 from kvbench.errors import MeasurementError
+from kvbench.record.pace import STORING_THREADS
 from kvbench.record.recorder import Recorder
 from kvbench.record.results import Mix, Way
 
@@ -32,6 +34,8 @@ _REQUEST_BLOCKS = 8
 _REMOVERS = 8
 # A round whose pauses take longer than its measuring is given up, and reported as shorter than asked for.
 _LONGEST_WALL, _LONGEST_PAUSE_S = 4.0, 60.0
+# Tasks of one kind, and which.
+_Queue = tuple[deque[list[str]], Way]
 # Tasks that wait or run for each thread: nobody waits for the lookup thread unless lookups are slower than reads.
 _TASKS_PER_THREAD = 2
 
@@ -72,6 +76,11 @@ def release_of(version: str | None) -> Release:
 def flow_of(release: Release) -> Flow:
     """The flow of a release."""
     return REQUESTS if release.has("one-thread-per-job") else POOL
+
+
+def storing_threads(flow: Flow) -> int:
+    """Threads that only store beside those that load: none where the flow's threads share the blocks of both."""
+    return 0 if flow is POOL else STORING_THREADS
 
 
 def fill(blocks: Blocks, names: Sequence[str], workers: Sequence[Worker], on_tick: Callable[[], None]) -> None:
@@ -131,15 +140,28 @@ class Round:
     blocks are removed, and the round goes on: freeing blocks is no part of what the engine does.
     """
 
-    def __init__(self, blocks: Blocks, flow: Flow, workers: Sequence[Worker], mix: Mix, read_percent: int) -> None:
-        """See ``prepare`` for what must be on the tier when it runs."""
-        self.blocks, self.flow, self.workers, self.mix = blocks, flow, workers, mix
+    def __init__(
+        self,
+        blocks: Blocks,
+        flow: Flow,
+        workers: Sequence[Worker],
+        mix: Mix,
+        read_percent: int,
+        storers: Sequence[Worker] = (),
+    ) -> None:
+        """See ``prepare`` for what must be on the tier when it runs.
+
+        With ``storers`` the ``workers`` only load, and these store as much as the mix asks for beside the loads done;
+        what they have not begun when as much again is asked for is left out, so that no load waits for them.
+        """
+        self.blocks, self.flow, self.workers, self.mix, self.storers = blocks, flow, workers, mix, storers
         self.read_share = {"read": 1.0, "write": 0.0, "mixed": read_percent / 100}[mix]
         self.lookups, self.failures = CallTimes(), list[str]()
         self.pauses = 0
         self.seconds = 0.0
         self._calls = flow.calls().below(blocks.directory)
         self._owed = 0.0
+        self._owed_stores = 0.0
 
     def run(self, seconds: float, on_tick: Callable[[], None], on_pause: Callable[[], None]) -> None:
         """Measure for ``seconds``, counted in ``self.seconds``; MeasurementError when the tier hangs.
@@ -163,10 +185,17 @@ class Round:
         """These tasks were queued and not begun: the mix is to hold for what was done."""
         self._owed += loads - (loads + stores) * self.read_share
 
+    def stores_for(self, loaded: int, blocks: int) -> Iterator[list[str]]:
+        """Names of blocks to store, ``blocks`` for a task, that so many loads more ask for."""
+        self._owed_stores += loaded * (1 - self.read_share) / self.read_share
+        while self._owed_stores > blocks - 1e-9:
+            self._owed_stores -= blocks
+            yield [self.blocks.new_name() for _ in range(blocks)]
+
     def next_task(self, blocks: int) -> tuple[list[str], Way]:
-        """Blocks to load, looked up; or names of blocks to store."""
+        """Blocks to load, looked up; or names of blocks to store, where the same threads do both."""
         self._owed += self.read_share
-        if self._owed < 1 - 1e-9:
+        if not self.storers and self._owed < 1 - 1e-9:
             return [self.blocks.new_name() for _ in range(blocks)], "write"
         self._owed -= 1
         paths = [random.choice(self.blocks.live) for _ in range(blocks)]
@@ -190,6 +219,7 @@ class _Part:
         self._stores: deque[list[str]] = deque()
         # One token for each queued task, so that threads wait without a lock of Python's; False ends a thread.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self._store_tokens: SimpleQueue[bool] = SimpleQueue()
         self._done: SimpleQueue[bool] = SimpleQueue()
         self._written: deque[str] = deque()
         self.seconds = 0.0
@@ -197,13 +227,9 @@ class _Part:
 
     def run(self, seconds: float, on_tick: Callable[[], None]) -> None:
         """Measure for ``seconds``, or less when the room was used up, counted in ``self.seconds``."""
-        # The engine starts as many threads of both kinds; with an odd number one more serves loads first.
-        jobs = [
-            partial(self._work, worker, loads_first=number % 2 == 0) for number, worker in enumerate(self.whole.workers)
-        ]
         began = perf_counter()
         try:
-            self.crew.hire([self._feed, *jobs])
+            self.crew.hire([self._feed, *self._jobs()])
             began = perf_counter()
             # Operations are counted in seconds of the whole round, pauses left out.
             self._began_ns = perf_counter_ns() - round(self.whole.seconds * 1e9)
@@ -214,9 +240,26 @@ class _Part:
             self.whole.blocks.live += list(self._written)
             self.whole.forget(len(self._loads), len(self._stores))
 
+    def _jobs(self) -> list[Callable[[], None]]:
+        loads: _Queue = (self._loads, "read")
+        stores: _Queue = (self._stores, "write")
+        if self.whole.storers:
+            return [
+                *(partial(self._work, worker, self._tokens, [loads]) for worker in self.whole.workers),
+                *(partial(self._work, worker, self._store_tokens, [stores]) for worker in self.whole.storers),
+            ]
+        # The engine starts as many threads of both kinds; with an odd number one more serves loads first.
+        order = [loads, stores], [stores, loads]
+        return [
+            partial(self._work, worker, self._tokens, order[number % 2])
+            for number, worker in enumerate(self.whole.workers)
+        ]
+
     def _wake(self) -> None:
         for _ in self.whole.workers:
             self._tokens.put(False)
+        for _ in self.whole.storers:
+            self._store_tokens.put(False)
         self._done.put(False)
 
     def _feed(self) -> None:
@@ -232,12 +275,27 @@ class _Part:
             (self._loads if way == "read" else self._stores).append(paths)
             self._tokens.put(True)
             waiting -= 1
-            if waiting < 1 and not self._done.get():
+            if waiting < 1 and not (self._done.get() and self._store_beside()):
                 return
 
-    def _work(self, worker: Worker, *, loads_first: bool) -> None:
-        while self._tokens.get():
-            paths, way = self._next(loads_first=loads_first)
+    def _store_beside(self) -> bool:
+        """Queue the stores that a load more asks for; False when the room is used up."""
+        if not self.whole.storers:
+            return True
+        for names in self.whole.stores_for(self._task_blocks, self._task_blocks):
+            if len(self._stores) >= _TASKS_PER_THREAD * len(self.whole.storers):
+                continue
+            self._room -= len(names)
+            if self._room < 0:
+                self.crew.end()
+                return False
+            self._stores.append(names)
+            self._store_tokens.put(True)
+        return True
+
+    def _work(self, worker: Worker, tokens: SimpleQueue[bool], order: Sequence[_Queue]) -> None:
+        while tokens.get():
+            paths, way = self._next(order)
             for path in paths:
                 if self._is_over():
                     return
@@ -248,15 +306,16 @@ class _Part:
                     waited_ns = worker.calls.store(path, worker.buffer, worker.times)
                     self._written.append(path)
                 worker.recorder.add(way, waited_ns, perf_counter_ns() - self._began_ns, worker.buffer.size)
-            self._done.put(True)
+            if way == "read" or not self.whole.storers:
+                self._done.put(True)
 
     def _is_over(self) -> bool:
         return self.crew.stopped
 
-    def _next(self, *, loads_first: bool) -> tuple[list[str], Way]:
+    def _next(self, order: Sequence[_Queue]) -> tuple[list[str], Way]:
         while True:
-            for wants_loads in (loads_first, not loads_first):
+            for waiting, way in order:
                 try:
-                    return (self._loads.popleft(), "read") if wants_loads else (self._stores.popleft(), "write")
+                    return waiting.popleft(), way
                 except IndexError:
                     continue

@@ -18,6 +18,7 @@ from kvbench.drivers.s3.objects import Objects, objects_for
 from kvbench.drivers.s3.site import bucket_of, require_no_order
 from kvbench.errors import Interrupted, MeasurementError, TierError
 from kvbench.host import environment
+from kvbench.record.pace import STORING_THREADS
 from kvbench.record.point import Point
 from kvbench.record.recorder import Recorder, series_of, total_bytes
 from kvbench.record.results import Observation, write_atomically
@@ -58,6 +59,7 @@ class _Round:
     objects: Objects
     recorders: Sequence[Recorder]
     memory: str
+    storing_jobs: int | None
     host: environment.HostWatch = field(default_factory=environment.HostWatch)
 
 
@@ -103,7 +105,8 @@ class S3Driver:
         try:
             if point.mix != "write":
                 require_objects(space, objects)
-            memory = memory_for(site.settings.buffers, point.numjobs, point.io_bytes)
+            storers = min(STORING_THREADS, len(objects.slots)) if point.mix == "mixed" else 0
+            memory = memory_for(site.settings.buffers, point.numjobs + storers, point.io_bytes)
         except (MeasurementError, TierError) as error:
             return nothing(point, str(error))
         except Interrupted as error:
@@ -111,10 +114,12 @@ class S3Driver:
             raise RoundInterrupted(str(error), partial) from None
         space.keys.update(objects.slots)
         laid.rounds += 1
-        recorders = [Recorder() for _ in range(point.numjobs)]
+        recorders = [Recorder() for _ in range(point.numjobs + storers)]
         share = site.settings.read_percent(point.mix)
-        load = Load(laid.client, objects, recorders, share, laid.rounds, memory.places)
-        this = _Round(Started.now(point, site, runtime_s), folder, objects, recorders, memory.described)
+        load = Load(laid.client, objects, recorders, share, laid.rounds, memory.places, storers)
+        this = _Round(
+            Started.now(point, site, runtime_s), folder, objects, recorders, memory.described, storers or None
+        )
         try:
             ended = load.run(runtime_s, lambda seconds: self._tick(this, seconds))
         except Interrupted as error:
@@ -140,6 +145,7 @@ class S3Driver:
             objects_written=True if measured.read else None,
             buffers=this.started.site.settings.buffers,
             buffer_memory=this.memory,
+            storing_jobs=this.storing_jobs,
         )
         failure = ended.failure or (None if measured.read or measured.write else "no request succeeded")
         return observation(point, measured, conditions, failure, interrupted=interrupted)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from kvbench.drivers.replay.calls import Buffer
 from kvbench.drivers.s3.client import Client, RequestFailed
 from kvbench.drivers.s3.objects import Objects, Shuffled
+from kvbench.record.pace import Pace
 from kvbench.record.recorder import Recorder
 
 _TICK_S = 0.5
@@ -37,7 +38,8 @@ class Ended:
 class Load:
     """A round of requests; ``run`` does it once, ``stop`` ends it early.
 
-    Each job has one of ``places`` for its block, or memory of its own.
+    Each job has one of ``places`` for its block, or memory of its own. The last ``storers`` of the jobs only write, as
+    much as ``read_percent`` asks for beside what the others read.
     """
 
     client: Client
@@ -46,11 +48,17 @@ class Load:
     read_percent: int
     seed: int
     places: Sequence[memoryview | None] = ()
+    storers: int = 0
     _failure: str | None = None
     _crash: Exception | None = None
     _began: float = 0.0
+    _pace: Pace = field(init=False)
     _stopped: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Nobody has read yet."""
+        self._pace = Pace(self.read_percent, len(self.recorders), self.storers)
 
     def run(self, seconds: float, on_tick: Callable[[float], None]) -> Ended:
         """Make requests for ``seconds``; ``on_tick`` gets the seconds so far; after it raises, ``settle``.
@@ -77,6 +85,7 @@ class Load:
             pass
         finally:
             self._stopped.set()
+            self._pace.end()
             started.abort()
         ended = self.settle(None)
         if self._crash is not None:
@@ -102,7 +111,8 @@ class Load:
     def _job(self, number: int, order: Shuffled, started: threading.Barrier) -> None:
         buffer = Buffer(self.objects.io_bytes, self.places[number] if self.places else None)
         chance = random.Random(f"{self.seed} {number}")
-        slots = self.objects.slots_of(number, len(self.recorders))
+        readers = len(self.recorders) - self.storers
+        slots = self.objects.slots_of((number - readers) % len(self.recorders), self.storers or len(self.recorders))
         self._open_connection(buffer)
         try:
             started.wait()
@@ -111,7 +121,9 @@ class Load:
         began, written, in_a_row = time.perf_counter_ns(), 0, 0
         recorder = self.recorders[number]
         while not self._stopped.is_set():
-            reads = chance.random() * 100 < self.read_percent
+            reads = self._pace.next_reads(number, chance)
+            if reads is None:
+                break
             if not reads:
                 buffer.renew()
             key = order.next() if reads else slots[written % len(slots)]
@@ -128,6 +140,8 @@ class Load:
             after = time.perf_counter_ns()
             recorder.add("read" if reads else "write", after - before, after - began, self.objects.io_bytes)
             written, in_a_row = written + (not reads), 0
+            if reads:
+                self._pace.has_read()
         if in_a_row >= _MOST_AT_THE_END:
             self._give_up(recorder.failures[-1])
 
