@@ -52,6 +52,12 @@ def print_table(
 
     target = file or sys.stdout
     console = Console(file=target, soft_wrap=not target.isatty(), width=None if target.isatty() else 400)
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    least = _least_widths(columns, cells, right)
+    if target.isatty() and sum(least) + 3 * len(least) > console.width:
+        for line in _stacked(title, columns, cells, console.width):
+            console.print(Text(line), soft_wrap=True)
+        return
     table = Table(
         title=Text(escaped(title), style="bold") if title else None,
         box=SIMPLE_HEAD,
@@ -62,11 +68,45 @@ def print_table(
         # A number that is broken over two lines reads as two numbers.
         numeric = index in right
         table.add_column(
-            Text(escaped(column)), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric
+            Text(escaped(column)),
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=numeric,
+            min_width=least[index],
         )
-    for row in rows:
-        table.add_row(*(Text(escaped(cell)) for cell in row))
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+# A column of text that is broken into shorter pieces than this cannot be read; longer words may be broken.
+_SHORTEST_PIECE, _LONGEST_WORD = 16, 28
+
+
+def _least_widths(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[int]:
+    """Characters that each column of a readable table needs: numbers are whole, and so are words that are not long."""
+    return [_least_width([name, *(row[at] for row in rows)], number=at in right) for at, name in enumerate(columns)]
+
+
+def _least_width(cells: Sequence[str], *, number: bool) -> int:
+    width = max(map(len, cells))
+    longest = max((len(word) for cell in cells for word in cell.split()), default=0)
+    return width if number else min(width, max(_SHORTEST_PIECE, min(longest, _LONGEST_WORD)))
+
+
+def _stacked(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Each row as a block of lines, a heading and its cell on each, for a terminal that is too narrow for the table."""
+    from textwrap import wrap
+
+    headed = max(map(len, columns), default=0)
+    yield escaped(title) if title else ""
+    for row in rows:
+        yield ""
+        for name, cell in zip(columns, row, strict=True):
+            pieces = wrap(cell, max(width - headed - 3, _SHORTEST_PIECE), break_long_words=True) if cell else []
+            for at, piece in enumerate(pieces):
+                yield f" {name if at == 0 else '':<{headed}}  {piece}"
+    yield ""
 
 
 def print_sheets(sheets: Iterable[Sheet]) -> None:
