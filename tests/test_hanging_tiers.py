@@ -157,8 +157,9 @@ def _cleaned(tier: Tier) -> bool:
     cleaning = started("clean", "--tier", tier.directory, longest_s=30)
     cleaning.communicate(timeout=_AT_MOST_S)
     assert cleaning.returncode == 0
-    # Where the marker could not be made the directory stays, empty: without one nobody can tell whose it is.
-    return not [path for path in tier.below.iterdir() if path.name.startswith("kvbench-") and any(path.iterdir())]
+    # Where the marker was never written the directory stays, and no data: without it nobody can tell whose it is.
+    left = [path for path in tier.below.iterdir() if path.name.startswith("kvbench-")]
+    return not any(item.stat().st_size for path in left for item in path.iterdir())
 
 
 def _alive(said: str) -> bool:
