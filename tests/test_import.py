@@ -356,6 +356,25 @@ def test_the_published_endpoint_is_not_written(kvbench: Run, tmp_path: Path) -> 
         assert "rgw.example.internal" not in text, name
 
 
+@pytest.mark.parametrize(
+    ("summed_s", "writers", "reading"), [(1.93, 1, 1), (31.2, 16, 16), (30.1, 16, 16), (46.8, 16, 31), (79.5, 16, 64)]
+)
+def test_a_group_of_readers_and_paced_writers_is_known_by_its_readers(
+    summed_s: float, writers: int, reading: int
+) -> None:
+    """kvbench's own mixed points: the options are the writers', and the summed runtime counts every job."""
+    both = fio_job("kv", fio_side(STEADY, GPT_OSS_BLOCK), fio_side(TWICE, GPT_OSS_BLOCK), bs="1152k", size="400g")
+    both["job options"] |= {"rw": "randwrite", "numjobs": str(writers)}
+    both["job_runtime"] = round(summed_s * 60_000)
+    paced = {**both, "job options": {**both["job options"], "rate": "32110100"}}
+    found = only(fio_document(paced))
+    assert (found.numjobs, found.conditions.storing_jobs) == (reading, writers)
+    # Somebody else's group without a pace may hold anything: all of its jobs count.
+    other = only(fio_document(both))
+    assert other.conditions.storing_jobs is None
+    assert other.numjobs == round(summed_s)
+
+
 def calls_of(run: Callable[[], object]) -> int:
     """How many functions of Python ``run`` calls: its work, on every machine the same."""
     count = 0

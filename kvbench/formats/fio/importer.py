@@ -46,6 +46,8 @@ _MIX_OF_RW: dict[str, Mix] = {
 }
 # A run that a signal ended is complete where it had its time (fio 3.33 writes both alike).
 _WHOLE = 0.95
+# As many writers as readers, up to what the summed runtime misses.
+_NEAR_TWICE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
     numjobs = unnamed_jobs(job) if len(jobs) == 1 else None
     numjobs = numjobs or counted_jobs(job, len(jobs), max(1, len(hosts)))
     io_bytes, contradiction = _io_bytes(job, numjobs)
+    storing = _storing(job, mix, numjobs)
     status, reason = _status(job, output)
     point = PointResult(
         id="",
@@ -101,7 +104,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         driver="fio",
         io_bytes=io_bytes,
         mix=mix,
-        numjobs=numjobs,
+        numjobs=_reading(numjobs, storing),
         clients=tuple(f"client {number}" for number in range(1, len(hosts) + 1)),
         runtime_s=job.runtime_s,
         latency_source=latency_source_of(job),
@@ -109,7 +112,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         reason=reason,
         read=direction_of(job.read),
         write=direction_of(job.write),
-        conditions=_conditions(job, mix, max(1, len(hosts)), numjobs, origin),
+        conditions=replace(_conditions(job, mix, max(1, len(hosts)), numjobs, origin), storing_jobs=storing or None),
     )
     judged = judge(point)
     own = [] if status == "failed" else [item for item in (contradiction, *notes_of(output, jobs, job)) if item]
@@ -142,6 +145,26 @@ def mix_of(job: FioJob) -> Mix:
 
 def _rw(job: FioJob) -> str:
     return job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower()
+
+
+def _reading(jobs: int, storing: int) -> int:
+    """The jobs that a point is known by: those that read, where others only write."""
+    if not storing:
+        return jobs
+    return storing if abs(jobs - 2 * storing) <= max(1, _NEAR_TWICE * jobs) else jobs - storing
+
+
+def _storing(job: FioJob, mix: Mix, jobs: int) -> int:
+    """How many of the jobs only write, in a group of readers and paced writers as kvbench makes them; 0 in any other.
+
+    A group's options are those of its last section (axboe/fio#2132), the writers'; ``jobs`` come from the summed
+    runtime, which falls short by what the readers end earlier.
+    """
+    writers = number(job.options, "numjobs", 1) or 1
+    paced = "rate" in job.options and _MIX_OF_RW.get(_rw(job)) == "write"
+    if mix != "mixed" or not paced or not 0 < writers < jobs:
+        return 0
+    return writers
 
 
 def _status(job: FioJob, output: FioOutput) -> tuple[Status, str | None]:
