@@ -24,7 +24,7 @@ from kvbench.drivers.registry import find_programs
 from kvbench.drivers.replay.calls import AT_FDCWD, Buffer, CallTimes, PythonCalls
 from kvbench.drivers.replay.driver import ReplayDriver
 from kvbench.drivers.replay.flow import Flow
-from kvbench.drivers.settings import Layout
+from kvbench.drivers.settings import DataLayout
 from kvbench.record.comparison import Difference, compare_points
 from kvbench.record.point import Point, point_id
 from kvbench.record.results import Mix, RunResult
@@ -37,7 +37,7 @@ SIZES = (512 << 10, 2304 << 10, 5 << 20)
 _IO_FILE = "vllm/v1/kv_offload/tiering/fs/io.py"
 
 # Lane: driver, fio's layout, release that is replayed, and the lane that it is compared with.
-Lane = tuple[str, Layout, str | None, str]
+Lane = tuple[str, DataLayout, str | None, str]
 LANES: dict[str, Lane] = {
     "fio-large": ("fio", "large-files", None, "replay-0.27"),
     "fio-per-block": ("fio", "file-per-block", None, "replay-0.27"),

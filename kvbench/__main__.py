@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import atexit
 import sys
+from collections.abc import Sequence
+from itertools import pairwise
 
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED
 from kvbench.host import interruption
@@ -19,10 +21,23 @@ def entrypoint() -> None:
     atexit.register(interruption.ignore)
     from kvbench.host import output
 
+    _leave_tiers_to_a_child(sys.argv[1:])
     streams = output.take_over()
     code = _run()
     interruption.leave_at_once()
     sys.exit(streams.exit_code(code))
+
+
+def _leave_tiers_to_a_child(arguments: Sequence[str]) -> None:
+    from kvbench.commands import COMMANDS
+
+    command = COMMANDS.get(arguments[0]) if arguments else None
+    if command is not None and command.touches_tiers:
+        from kvbench.host.supervisor import leave_to_a_child
+
+        named = [value for option, value in pairwise(arguments) if option == "--tier"]
+        named += [text.removeprefix("--tier=") for text in arguments if text.startswith("--tier=")]
+        leave_to_a_child(", ".join(value.rpartition("=")[2] for value in named) or "the tier")
 
 
 def _run() -> int:

@@ -266,8 +266,8 @@ def describe_outcome(point: PointResult) -> str:
         f"{name} {format_bandwidth(side.bytes_per_s)}, p50 / p99 {describe_latency(side.latency_ns)}"
         for name, side in point.sides()
     ]
-    doubts = ", ".join(caveat.code for caveat in point.warnings)
-    return "; ".join(parts) + (f"  (distrust: {doubts})" if doubts else "")
+    codes = ", ".join(warning.code for warning in point.warnings)
+    return "; ".join(parts) + (f"  (distrust: {codes})" if codes else "")
 
 
 def describe_latency(latency: LatencyNs | None) -> str:

@@ -352,7 +352,7 @@ def split(each: float, tier: str = "nvme", **changes: Any) -> PointResult:
 def test_tiers_that_split_otherwise_are_told() -> None:
     run = RunResult("now", points=(split(1.0), split(1.26, "disk"), split(1.25, "other", numjobs=2)))
     found = by_lane(run)
-    assert [[caveat.code for caveat in one.warnings] for one in found.points] == [
+    assert [[warning.code for warning in one.warnings] for one in found.points] == [
         ["requests-by-tier"], ["requests-by-tier"], [],
     ]  # fmt: skip
     assert found.points[0].warnings[0].values == {

@@ -15,7 +15,7 @@ import pytest
 from kvbench.border.pseudonyms import Pseudonyms
 from kvbench.errors import ResultFileError
 from kvbench.record import results
-from kvbench.record.results import Caveat, Event, RunResult
+from kvbench.record.results import Event, PointWarning, RunResult
 from kvbench.run.bundle import bundle
 from tests.conftest import Outcome
 from tests.factories import direction, point, use
@@ -39,7 +39,7 @@ KEPT = (
 
 def private_run(folder: Path) -> Path:
     """A run whose texts hold everything that nobody else should see."""
-    warning = Caveat(
+    warning = PointWarning(
         "few-samples",
         "node17.acme.corp (10.20.30.41, fd00:12:34::7, 02:42:ac:11:00:02) at 06:42:57, kernel 6.18.44, 1,024 MB/s",
         "ssh alice@node17, see /home/alice/kv/log; 127.0.0.1 answers; s3://kv-customer/bob/x; --password hunter2",

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kvbench.tiers import ceph
-from kvbench.tiers.ceph import Layout
+from kvbench.tiers.ceph import FileLayout
 from kvbench.tiers.mounts import Mount
 
 TEXT = "stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cephfs_data"
-LAYOUT = Layout("cephfs_data", 4 << 20, 1, 4 << 20)
+LAYOUT = FileLayout("cephfs_data", 4 << 20, 1, 4 << 20)
 DUMP: dict[str, Any] = {
     "fsid": "dc77dc88",
     "pools": [
@@ -36,10 +36,10 @@ def test_the_client_is_told_from_the_type_of_the_mount(filesystem: str, client: 
     assert ceph.client_of(mount(filesystem)) == client
 
 
-def test_only_ceph_fuse_carries_a_caveat() -> None:
-    assert "128 KiB" in str(ceph.caveat_of("ceph-fuse"))
-    assert ceph.caveat_of("kernel") is None
-    assert ceph.caveat_of(None) is None
+def test_only_ceph_fuse_carries_a_warning() -> None:
+    assert "128 KiB" in str(ceph.warning_of("ceph-fuse"))
+    assert ceph.warning_of("kernel") is None
+    assert ceph.warning_of(None) is None
 
 
 def test_other_file_systems_have_no_ceph_facts() -> None:
@@ -67,7 +67,7 @@ def test_where_no_directory_shows_a_layout_a_new_file_does(
 def test_a_layout_is_read() -> None:
     assert ceph.parse_layout(TEXT) == LAYOUT
     assert ceph.parse_layout(TEXT + " pool_namespace=ns") == LAYOUT
-    assert ceph.parse_layout("nonsense stripe_unit=x") == Layout(None, None, None, None)
+    assert ceph.parse_layout("nonsense stripe_unit=x") == FileLayout(None, None, None, None)
 
 
 @pytest.mark.parametrize("own", ["/mnt/cephfs/a/b", "/mnt/cephfs/a", "/mnt/cephfs"])
@@ -88,7 +88,7 @@ def test_nothing_above_the_mount_point_is_asked() -> None:
     def read(path: Path, name: str) -> None:
         asked.append(str(path))
 
-    assert ceph.layout_of(Path("/mnt/cephfs/a"), Path("/mnt/cephfs"), read) == Layout(None, None, None, None)
+    assert ceph.layout_of(Path("/mnt/cephfs/a"), Path("/mnt/cephfs"), read) == FileLayout(None, None, None, None)
     assert asked == ["/mnt/cephfs/a", "/mnt/cephfs"]
 
 

@@ -177,12 +177,12 @@ CASES: dict[str, tuple[PointResult, Mapping[str, Value], PointResult]] = {
 @pytest.mark.parametrize("code", CHECKS)
 def test_every_check_has_a_case_that_fires_and_one_that_does_not(code: str) -> None:
     check, (guilty, values, innocent) = CHECKS[code], CASES[code]
-    caveat = check(guilty)
-    assert caveat is not None
-    assert (caveat.code, caveat.values) == (code, values)
-    assert caveat.message
-    assert caveat.hint
-    assert "nan" not in caveat.message.lower().split()
+    warning = check(guilty)
+    assert warning is not None
+    assert (warning.code, warning.values) == (code, values)
+    assert warning.message
+    assert warning.hint
+    assert "nan" not in warning.message.lower().split()
     assert check(innocent) is None
     assert check(CLEAN) is None
 
@@ -194,7 +194,7 @@ def test_no_case_is_left_over_and_no_check_twice() -> None:
 
 def test_idle_jobs_is_the_other_half_of_littles_law() -> None:
     lazy = judge(point(read=direction(6000, 100, latency_ns=latency(7.9e6))))
-    assert [(caveat.code, caveat.values) for caveat in lazy.warnings] == [
+    assert [(warning.code, warning.values) for warning in lazy.warnings] == [
         ("idle-jobs", {"in_flight": 0.79, "expected": 1})
     ]
     assert judge(point(read=direction(6000, 100, latency_ns=latency(8e6)))).warnings == ()
@@ -237,20 +237,20 @@ def test_littles_law_adds_both_directions() -> None:
     assert judge(busy).warnings == ()
     assert busy.write is not None
     half = replace(busy, write=replace(busy.write, latency_ns=None))
-    assert [caveat.code for caveat in judge(half).warnings] == ["no-latency"]
+    assert [warning.code for warning in judge(half).warnings] == ["no-latency"]
 
 
 def test_a_capped_queue_keeps_one_operation_in_flight() -> None:
     """axboe/fio#1388: iodepth=64 with psync is depth 1, whatever was asked for."""
     capped = judge(point(conditions=conditions(iodepth=64, iodepth_reached=False, ioengine="psync")))
-    assert [caveat.code for caveat in capped.warnings] == ["queue-depth"]
+    assert [warning.code for warning in capped.warnings] == ["queue-depth"]
 
 
 def test_blocking_submission_is_no_idle_job() -> None:
     """libaio on ceph-fuse: clat 9 us, the other 99 ms are spent in io_submit (fio 3.33)."""
     read = direction(6000, 100, latency_ns=latency(9e3))
     seen = judge(point(read=read, latency_source="clat", conditions=conditions(submission_ns=9.99e6)))
-    assert [caveat.code for caveat in seen.warnings] == ["too-fast", "completion-latency"]
+    assert [warning.code for warning in seen.warnings] == ["too-fast", "completion-latency"]
     assert voiding(seen) == ["too-fast"]
 
 
@@ -260,13 +260,13 @@ def test_without_submission_clat_is_the_latency() -> None:
 
 def test_one_block_for_each_job_is_neither_re_read_nor_sequential() -> None:
     seen = conditions(dataset_bytes=1000, access="sequential", memory_bytes=None)
-    codes = [caveat.code for caveat in judge(point(read=SAME_BLOCK, io_bytes=1000, conditions=seen)).warnings]
+    codes = [warning.code for warning in judge(point(read=SAME_BLOCK, io_bytes=1000, conditions=seen)).warnings]
     assert codes == ["hot-object"]
 
 
 def test_an_overlay_on_tmpfs_is_memory() -> None:
     seen = judge(point(conditions=conditions(filesystem="overlay", backing_filesystem="tmpfs")))
-    assert [caveat.code for caveat in seen.warnings] == ["memory-filesystem"]
+    assert [warning.code for warning in seen.warnings] == ["memory-filesystem"]
     assert "overlay on tmpfs" in seen.warnings[0].message
     assert seen.conditions.cache_state == "cached"
 
@@ -274,7 +274,7 @@ def test_an_overlay_on_tmpfs_is_memory() -> None:
 def test_the_impossible_published_row_is_caught() -> None:
     """Qwen3-8B on NVMe: 16 jobs at 2,768 operations/s must take 5.78 ms on average, 1.4 ms was printed as p50."""
     read = direction(2768 * 60, 2768.0, 2_359_296, latency_ns=latency(1.4e6))
-    codes = [caveat.code for caveat in judge(point(numjobs=16, read=read)).warnings]
+    codes = [warning.code for warning in judge(point(numjobs=16, read=read)).warnings]
     assert "idle-jobs" in codes
 
 
@@ -290,14 +290,14 @@ def test_rereads_need_a_data_set_that_could_be_cached() -> None:
 @pytest.mark.parametrize("filesystem", ["ceph", "nfs4", "fuse.sshfs"])
 def test_memory_of_this_host_says_nothing_about_a_server(filesystem: str) -> None:
     seen = conditions(filesystem=filesystem, dataset_bytes=1000 << 20, memory_bytes=1 << 20)
-    (caveat,) = judge(point(read=direction(3000, 100, 1 << 20), conditions=seen)).warnings
-    assert (caveat.code, caveat.values["memory_bytes"]) == ("re-read", None)
+    (warning,) = judge(point(read=direction(3000, 100, 1 << 20), conditions=seen)).warnings
+    assert (warning.code, warning.values["memory_bytes"]) == ("re-read", None)
 
 
 def test_small_mixes_may_stray_by_chance() -> None:
     # 75 of 100 were asked for: 3 standard errors are 12.99 points, 2 more are allowed.
-    assert "wrong-mix" not in [caveat.code for caveat in judge(mixed_point(61, 39)).warnings]
-    assert "wrong-mix" in [caveat.code for caveat in judge(mixed_point(60, 40)).warnings]
+    assert "wrong-mix" not in [warning.code for warning in judge(mixed_point(61, 39)).warnings]
+    assert "wrong-mix" in [warning.code for warning in judge(mixed_point(60, 40)).warnings]
 
 
 def test_judge_keeps_the_order_of_checks_and_drops_earlier_ones() -> None:
@@ -305,10 +305,10 @@ def test_judge_keeps_the_order_of_checks_and_drops_earlier_ones() -> None:
         runtime_s=10.0,
         read=direction(10, 100, latency_ns=latency(1e6)),
         latency_source="clat",
-        warnings=CASE_CAVEATS,
+        warnings=CASE_WARNINGS,
         conditions=conditions(direct=False, filesystem="tmpfs", cpu_steal_percent=50.0, failed_ios=1),
     )
-    codes = [caveat.code for caveat in judge(worst).warnings]
+    codes = [warning.code for warning in judge(worst).warnings]
     assert codes == [
         "short-runtime", "failed-operations", "memory-filesystem", "buffered", "idle-jobs", "few-samples",
         "completion-latency", "cpu-steal",
@@ -316,16 +316,16 @@ def test_judge_keeps_the_order_of_checks_and_drops_earlier_ones() -> None:
     assert judge(judge(worst)) == judge(worst)
 
 
-CASE_CAVEATS = judge(point(runtime_s=1.0)).warnings
+CASE_WARNINGS = judge(point(runtime_s=1.0)).warnings
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])
-def test_points_without_numbers_carry_no_caveats(status: str) -> None:
-    assert judge(point(status=status, runtime_s=1.0, warnings=CASE_CAVEATS)).warnings == ()
+def test_points_without_numbers_carry_no_warnings(status: str) -> None:
+    assert judge(point(status=status, runtime_s=1.0, warnings=CASE_WARNINGS)).warnings == ()
 
 
 def test_interrupted_points_are_judged() -> None:
-    assert [caveat.code for caveat in judge(point(status="interrupted", runtime_s=1.0)).warnings] == ["short-runtime"]
+    assert [warning.code for warning in judge(point(status="interrupted", runtime_s=1.0)).warnings] == ["short-runtime"]
 
 
 def test_a_clean_point_has_none() -> None:
@@ -336,7 +336,7 @@ def test_a_clean_point_has_none() -> None:
 def test_voiding_names_only_codes_that_forbid_a_verdict() -> None:
     assert {*CHECKS, "block-size"} >= VOIDING  # the importer's code is no check of a point
     doubted = point(warnings=judge(point(runtime_s=1.0, conditions=conditions(direct=False))).warnings)
-    assert [caveat.code for caveat in doubted.warnings] == ["short-runtime", "buffered"]
+    assert [warning.code for warning in doubted.warnings] == ["short-runtime", "buffered"]
     assert voiding(doubted) == ["buffered"]
     assert voiding(CLEAN) == []
 

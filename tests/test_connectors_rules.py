@@ -156,7 +156,7 @@ QUIET = [
 
 
 @pytest.mark.parametrize(("model", "options", "words"), WARNED)
-def test_traps_of_a_model(model: str, options: dict[str, Any], words: str) -> None:
+def test_notes_of_a_model(model: str, options: dict[str, Any], words: str) -> None:
     assert any(words in text for text in fs(model, **options).warnings)
 
 
@@ -173,11 +173,11 @@ def test_no_trap_where_there_is_none(model: str, options: dict[str, Any], words:
         ("0.33", ["/dev/shm", "falls back to buffered", "never evicted"]),
     ],
 )
-def test_traps_of_a_release(version: str, words: list[str]) -> None:
-    traps = fs("qwen3-8b", version).traps
+def test_notes_of_a_release(version: str, words: list[str]) -> None:
+    notes = fs("qwen3-8b", version).notes
 
-    assert len(traps) == len(words)
-    assert all(word in trap for word, trap in zip(words, traps, strict=True))
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
 
 
 def moved(stored: Stored, tokens: int) -> tuple[int, int, int, int]:

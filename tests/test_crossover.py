@@ -38,7 +38,7 @@ from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import Calls, Observation, OverTime, RunResult, Use
-from kvbench.report.decisions import footnotes
+from kvbench.report.decision_words import footnotes
 from tests.conftest import Outcome
 from tests.factories import (
     GPT_OSS_BLOCK,
@@ -436,7 +436,7 @@ def test_always_does_not_reach_beyond_the_measured_range() -> None:
 
 @pytest.mark.slow
 def test_a_void_point_carries_no_verdict() -> None:
-    void = replace(NVME, point=replace(NVME.point, warnings=(results.Caveat("page-cache", "m", "h"),)))
+    void = replace(NVME, point=replace(NVME.point, warnings=(results.PointWarning("page-cache", "m", "h"),)))
     answer = decided(void, fit(read_csv(SHIPPED_CSV)))
     assert (answer.verdict, answer.verdict_reason) == ("cannot say", "the point it rests on is void: page-cache")
 
@@ -860,9 +860,9 @@ def test_a_rate_of_zero_is_no_crash(kvbench: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_runs_with_equal_point_names_keep_their_own_doubts(kvbench: Run, tmp_path: Path) -> None:
-    caveat = results.Caveat("few-samples", "m", "h")
+    warning = results.PointWarning("few-samples", "m", "h")
     clean = run_dir(tmp_path / "a", ("nvme", 5870.0))
-    doubted = run_dir(tmp_path / "b", ("nvme", 5870.0), warnings=(caveat,))
+    doubted = run_dir(tmp_path / "b", ("nvme", 5870.0), warnings=(warning,))
     lines = kvbench("crossover", doubted, clean, "--ttft-csv", SHIPPED_CSV).out.splitlines()
     rows = [line for line in lines if "nvme-read" in line]
     assert len(rows) == 2

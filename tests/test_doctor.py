@@ -193,15 +193,15 @@ def test_every_kind_of_mount_has_a_name(filesystem: str, source: str, options: s
     ],
 )
 def test_what_limits_a_measurement_is_said_with_a_next_step(filesystem: str, source: str, part: str) -> None:
-    said = filesystems.caveat(Mount("/mnt", filesystem, source, "rw", "0:999"))
+    said = filesystems.warning(Mount("/mnt", filesystem, source, "rw", "0:999"))
     assert said is not None
     assert part in said
     assert "; " in said
 
 
-def test_a_local_disk_needs_no_caveat() -> None:
-    assert filesystems.caveat(Mount("/mnt", "xfs", "/dev/sda1", "rw", "8:1")) is None
-    assert filesystems.caveat(None) is None
+def test_a_local_disk_needs_no_warning() -> None:
+    assert filesystems.warning(Mount("/mnt", "xfs", "/dev/sda1", "rw", "8:1")) is None
+    assert filesystems.warning(None) is None
     assert filesystems.describe(None).startswith("a directory")
 
 

@@ -155,7 +155,7 @@ def test_an_importer_of_traces(kvbench: Kvbench, add: Callable[[str], None], tmp
 def test_a_check(kvbench: Kvbench, add: Callable[[str], None], tmp_path: Path, file: str, said: list[str]) -> None:
     def codes(name: str) -> list[list[str]]:
         done = kvbench("import", DATA / "fio" / f"fio-3.33_{file}.json", "-o", tmp_path / name, "--json")
-        return [[caveat["code"] for caveat in point["warnings"]] for point in done.json()["points"]]
+        return [[warning["code"] for warning in point["warnings"]] for point in done.json()["points"]]
 
     before = codes("before")
     assert before

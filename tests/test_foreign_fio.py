@@ -38,7 +38,7 @@ def only(document: dict[str, Any]) -> PointResult:
 
 def codes(point: PointResult) -> list[str]:
     """The codes of its warnings."""
-    return [caveat.code for caveat in point.warnings]
+    return [warning.code for warning in point.warnings]
 
 
 def without(document: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from kvbench.errors import UsageError
 from kvbench.record import results
 from kvbench.record.results import RunResult
 from kvbench.report import gate
-from kvbench.report.data import Cell, Doubt, Judgement, Report
+from kvbench.report.data import Cell, Judgement, JudgementWarning, Report
 from kvbench.report.junit import junit
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
@@ -37,7 +37,7 @@ def judgement(verdict: Verdict, tier: str = "nvme", **changes: Any) -> Judgement
     values: dict[str, Any] = {
         "tier": tier, "model": "m", "tp": 1, "connector": "logical", "concurrent_restores": 1, "verdict": verdict,
         "reason": "because", "label": "m TP1", "facts": (Cell("restores fast", 1.0, "point p"),), "point": "p",
-        "doubts": (),
+        "warnings": (),
     }  # fmt: skip
     return Judgement(**(values | changes))
 
@@ -88,8 +88,8 @@ def test_the_rule(verdicts: list[Verdict], expected: str, code: int) -> None:
 
 
 def test_strict_takes_no_verdict_from_a_doubted_point() -> None:
-    doubt = Doubt("p", "few-samples", "too few", "more")
-    clean, doubted = judgement("not viable", "a"), judgement("not viable", "b", doubts=(doubt,))
+    doubt = JudgementWarning("p", "few-samples", "too few", "more")
+    clean, doubted = judgement("not viable", "a"), judgement("not viable", "b", warnings=(doubt,))
     assert gate.gate(report(doubted)).exit_code == 1
     assert "distrust: few-samples" in gate.gate(report(doubted)).criteria[0].observed
     strict = StrictOptions(strict=True).counts
@@ -99,10 +99,13 @@ def test_strict_takes_no_verdict_from_a_doubted_point() -> None:
 
 
 def test_a_code_that_is_left_out_does_not_count_and_every_other_still_does() -> None:
-    few, events = Doubt("p", "few-samples", "too few", "more"), Doubt("p", "events", "a deep scrub", "again")
+    few, events = (
+        JudgementWarning("p", "few-samples", "too few", "more"),
+        JudgementWarning("p", "events", "a deep scrub", "again"),
+    )
     left_out = StrictOptions(strict_except=parse_left_out("few-samples, fits-memory")).counts
-    assert gate.gate(report(judgement("viable", "a", doubts=(few,))), left_out).exit_code == 0
-    assert gate.gate(report(judgement("viable", "a", doubts=(few, events))), left_out).exit_code == 3
+    assert gate.gate(report(judgement("viable", "a", warnings=(few,))), left_out).exit_code == 0
+    assert gate.gate(report(judgement("viable", "a", warnings=(few, events))), left_out).exit_code == 3
     assert gate.gate(report(judgement("viable", "a")), left_out).exit_code == 0
 
 

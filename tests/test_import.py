@@ -60,8 +60,8 @@ def only(document: dict[str, Any]) -> results.PointResult:
 
 
 def codes(point: results.PointResult) -> list[str]:
-    """The codes of a point's caveats."""
-    return [caveat.code for caveat in point.warnings]
+    """The codes of a point's warnings."""
+    return [warning.code for warning in point.warnings]
 
 
 def test_whole_stdout(kvbench: Run, tmp_path: Path) -> None:

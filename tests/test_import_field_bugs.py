@@ -40,7 +40,7 @@ def only(document: dict[str, Any], before: str = "") -> PointResult:
 
 
 def codes(point: PointResult) -> list[str]:
-    return [caveat.code for caveat in point.warnings]
+    return [warning.code for warning in point.warnings]
 
 
 def without_bins(entry: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +148,8 @@ def test_d7_percentiles_are_never_averaged() -> None:
     assert point.read is not None
     assert point.read.latency_ns is not None
     assert (point.read.latency_ns.p50, point.read.latency_ns.p99) == (None, None)
-    caveat = next(caveat for caveat in point.warnings if caveat.code == "percentiles-not-mergeable")
-    assert (caveat.values["read_p99_low_ns"], caveat.values["read_p99_high_ns"]) == (300 * MS, 1700 * MS)
+    warning = next(warning for warning in point.warnings if warning.code == "percentiles-not-mergeable")
+    assert (warning.values["read_p99_low_ns"], warning.values["read_p99_high_ns"]) == (300 * MS, 1700 * MS)
 
 
 def test_d7_a_tail_from_a_handful_of_samples_is_marked() -> None:

@@ -85,7 +85,7 @@ def imported(kvbench: Run, run_dir: Path, *options: str) -> results.RunResult:
 @pytest.mark.slow
 def test_every_flag_is_deserved_and_none_is_missing(kvbench: Run, tmp_path: Path) -> None:
     run = imported(kvbench, tmp_path / "run")
-    found = {point.id: sorted(caveat.code for caveat in point.warnings) for point in run.points}
+    found = {point.id: sorted(warning.code for warning in point.warnings) for point in run.points}
     assert found == {name: sorted(codes) for name, codes in DESERVED.items()}
     assert {point.conditions.cache_state for point in run.points} == {"unknown"}
 
@@ -97,7 +97,7 @@ def test_the_flags_carry_their_numbers(kvbench: Run, tmp_path: Path) -> None:
     def values(point_id: str, code: str) -> dict[str, results.Value]:
         point = run.point(point_id)
         assert point is not None
-        return next(caveat.values for caveat in point.warnings if caveat.code == code)
+        return next(warning.values for warning in point.warnings if warning.code == code)
 
     # 5491 reads of 2304 KiB over 16 files of 225 MiB; 15031 over one of 225 MiB; 6735 over 16 objects.
     assert values("cephfs-qwen8b-read-j16", "re-read") == {
@@ -114,7 +114,7 @@ def test_the_flags_carry_their_numbers(kvbench: Run, tmp_path: Path) -> None:
 def test_a_provisioned_rate_catches_what_bursts_above_it(kvbench: Run, tmp_path: Path) -> None:
     """The volume gives 800 MB/s; 799.5 is possible, the probe's 812.7 is not."""
     run = imported(kvbench, tmp_path / "run", "--limit", "vpc-block=800MB/s", "--limit", "vpc-block-probe=800MB/s")
-    flagged = {point.id for point in run.points for caveat in point.warnings if caveat.code == "line-rate"}
+    flagged = {point.id for point in run.points for warning in point.warnings if warning.code == "line-rate"}
     assert flagged == {"vpc-block-probe-probe-read-j1"}
 
 

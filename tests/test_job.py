@@ -19,9 +19,9 @@ from kvbench.drivers.fio.job import (
     render_points,
 )
 from kvbench.drivers.fio.pace import Stores, has_stores, stores_beside
-from kvbench.drivers.settings import Access, JobSettings
+from kvbench.drivers.settings import JobSettings
 from kvbench.errors import TierError, UsageError
-from kvbench.record.results import Direction, LatencyNs, Mix
+from kvbench.record.results import Access, Direction, LatencyNs, Mix
 from kvbench.run.measurement import Method, plan_tier
 from kvbench.run.plan import points_for
 from kvbench.tiers.directory import DirectoryTier

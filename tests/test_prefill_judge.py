@@ -35,7 +35,7 @@ def record(ttft_s: float = 1.0, *, tokens: int | None = 1000, cached: int | None
 
 def codes(*records: Record) -> set[str]:
     """The codes of the warnings that these samples deserve together."""
-    return {caveat.code for caveat in judge.judge_length(1000, 1, records).warnings}
+    return {warning.code for warning in judge.judge_length(1000, 1, records).warnings}
 
 
 def test_good_samples_deserve_nothing() -> None:

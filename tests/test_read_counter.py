@@ -45,7 +45,7 @@ def test_a_storage_that_read_everything_is_believed(
     outcome, point = measured(kvbench, tier, tmp_path, counter(tmp_path, READ_BYTES))
     assert outcome.code == 0
     assert point["conditions"]["device_read_bytes"] == READ_BYTES
-    assert "reads-not-from-device" not in [caveat["code"] for caveat in point["warnings"]]
+    assert "reads-not-from-device" not in [warning["code"] for warning in point["warnings"]]
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_reads_that_the_storage_never_saw_came_from_a_cache(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
     _, point = measured(kvbench, tier, tmp_path, counter(tmp_path, READ_BYTES // 2))
-    (found,) = [caveat for caveat in point["warnings"] if caveat["code"] == "reads-not-from-device"]
+    (found,) = [warning for warning in point["warnings"] if warning["code"] == "reads-not-from-device"]
     assert found["values"] == {"read_bytes": READ_BYTES, "device_read_bytes": READ_BYTES // 2}
     assert point["conditions"]["cache_state"] == "cached"
 

@@ -42,7 +42,7 @@ def in_flight(tier: ReferenceTier, point: ReferencePoint) -> float:
 @pytest.mark.parametrize("tier", [TIERS["cephfs"], TIERS["rgw-s3"], TIERS["vpc-block"]], ids=lambda tier: tier.id)
 def test_jobs_follow_from_rate_and_mean_latency(tier: ReferenceTier) -> None:
     for point in tier.points:
-        assert point.doubt is None
+        assert point.warning is None
         assert in_flight(tier, point) == pytest.approx(point.numjobs, rel=0.02), point
 
 
@@ -52,16 +52,16 @@ def test_the_qwen_read_row_of_the_nvme_contradicts_itself_and_says_so() -> None:
     # 16 jobs at 6,227 MB/s and 2,250,000 bytes (as published): 2,768 IOPS, so 5.78 ms on average; the median is 1.4 ms.
     assert row.numjobs / (row.bytes_per_s / 2_250_000) == pytest.approx(5.78e-3, rel=0.001)
     assert row.p50_ns == 1_400_000
-    assert "Little's law" in str(row.doubt)
+    assert "Little's law" in str(row.warning)
 
 
 def test_every_doubtful_row_is_marked_and_no_other() -> None:
     doubtful = {
-        (point.io_bytes, point.mix) for tier in TIERS.values() for point in tier.points if point.doubt is not None
+        (point.io_bytes, point.mix) for tier in TIERS.values() for point in tier.points if point.warning is not None
     }
     assert doubtful == {(QWEN3_8B, "read"), (QWEN3_8B, "write"), (QWEN3_8B, "mixed"), (LLAMA_70B, "mixed")}
     for point in TIERS["micron-7450-nvme"].points:
-        if point.mix != "mixed" and point.doubt is None:
+        if point.mix != "mixed" and point.warning is None:
             # The mean is not published; it lies near the median of a saturated drive.
             assert point.iops * point.p50_ns / 1e9 == pytest.approx(point.numjobs, rel=0.1)
 
@@ -108,7 +108,7 @@ def test_a_minimal_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(GOOD)
     (point,) = read_tier(path).points
-    assert (point.p50_ns, point.p99_ns, point.mean_ns, point.doubt, point.iops) == (10**6, 2 * 10**6, None, None, 1.0)
+    assert (point.p50_ns, point.p99_ns, point.mean_ns, point.warning, point.iops) == (10**6, 2 * 10**6, None, None, 1.0)
 
 
 @pytest.mark.parametrize(

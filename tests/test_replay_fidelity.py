@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvbench.commands.options import NamedTier
-from kvbench.commands.planning import DriverOptions, MethodOptions, ModelOptions, Request, replays_by_default
+from kvbench.commands.planning import AskedRun, DriverOptions, MethodOptions, ModelOptions, replays_by_default
 from kvbench.decide.runs import LoadedRun
 from kvbench.drivers.fio.job import data_files, render_layout, render_points
 from kvbench.drivers.settings import JobSettings
@@ -181,4 +181,4 @@ def test_replay_is_the_default_where_a_server_answers_every_open(
 ) -> None:
     source = "/dev/vda" if filesystem == "ext4" else "server:/path"
     tier = DirectoryTier("t", Path("/t"), Mount("/t", filesystem, source, "rw", "0:39"), 1 << 40)
-    assert replays_by_default(tier, Request([NamedTier("t", "/t")], **changes)) is replays
+    assert replays_by_default(tier, AskedRun([NamedTier("t", "/t")], **changes)) is replays

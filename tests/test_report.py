@@ -29,7 +29,7 @@ from kvbench.prefill.curve import fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
-from kvbench.record.results import Caveat, PointResult, RunResult
+from kvbench.record.results import PointResult, PointWarning, RunResult
 from kvbench.report import drawing, figures, files
 from kvbench.report.build import build
 from kvbench.report.data import Cell, Head, Report, Sheet, clean, scrubbed, to_json
@@ -47,12 +47,12 @@ HOSTILE = "<script>alert(1)</script>|`*[x](http://y)&amp;\"'$a$ {{ 7*7 }}\x00\x1
 Run = Callable[..., Outcome]
 
 
-def points(tier: str, iops: float, caveats: tuple[Caveat, ...] = ()) -> tuple[PointResult, ...]:
+def points(tier: str, iops: float, warnings: tuple[PointWarning, ...] = ()) -> tuple[PointResult, ...]:
     """A mixed and a read point at 16 jobs, and a failed one."""
     mean = 16e9 / iops
     read = direction(6000, iops, latency_ns=latency(mean, p99_low=None))
     write = direction(2000, iops / 3, latency_ns=latency(mean))
-    mixed: dict[str, Any] = {"mix": "mixed", "read": read, "write": write, "warnings": caveats}
+    mixed: dict[str, Any] = {"mix": "mixed", "read": read, "write": write, "warnings": warnings}
     return (
         point(id=f"{tier}-mixed-j16", tier=tier, numjobs=16, histogram=f"{tier[:4].strip('<')}.json", **mixed),
         point(id=f"{tier}-read-j16", tier=tier, numjobs=16, read=read),
@@ -62,10 +62,10 @@ def points(tier: str, iops: float, caveats: tuple[Caveat, ...] = ()) -> tuple[Po
 
 def loaded(tmp_path: Path, name: str = "run", **changes: Any) -> LoadedRun:
     """A run of two tiers with one histogram."""
-    caveat = Caveat("few-samples", "p99 comes from 10 reads", "use a longer --runtime", {"read_ios": 10})
+    warning = PointWarning("few-samples", "p99 comes from 10 reads", "use a longer --runtime", {"read_ios": 10})
     values: dict[str, Any] = {
         "uses": (use(),),
-        "points": (*points("fast", 4000.0), *points("slow", 500.0, (caveat,))),
+        "points": (*points("fast", 4000.0), *points("slow", 500.0, (warning,))),
         "labels": {"site": "lab"},
         "environment": {"host": "example", "memory_bytes": 1 << 30},
     }
@@ -151,7 +151,7 @@ def test_json_holds_exactly_what_the_page_shows(report: Report, page: str) -> No
 
 
 def test_warnings_stand_beside_what_they_concern(report: Report, page: str) -> None:
-    assert [[doubt.code for doubt in item.doubts] for item in report.judgements] == [[], ["few-samples"]]
+    assert [[warning.code for warning in item.warnings] for item in report.judgements] == [[], ["few-samples"]]
     card = page.split('<li class="card')[2].partition("</section>")[0]
     assert "Distrust:" in card
     assert "few-samples" in card
@@ -333,7 +333,7 @@ class Tags(HTMLParser):
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A report in which every name that a user can choose is hostile."""
     folder = tmp_path_factory.mktemp("hostile")
-    bad = Caveat("few-samples", HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    bad = PointWarning("few-samples", HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
     run = RunResult(
         HOSTILE,
         (use(model=HOSTILE, kv_dtype=HOSTILE, connector=HOSTILE, engine_version=HOSTILE), use(model=HOSTILE + "2")),

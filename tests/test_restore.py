@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
-from kvbench.decide.cost import Traffic, saving
+from kvbench.decide.cost import ServerLoad, saving
 from kvbench.decide.crossover import AtTarget, Goal, decide
 from kvbench.decide.interpolation import between_jobs, between_sizes, rate_bounds
 from kvbench.decide.reference_tiers import reference_tiers
@@ -130,7 +130,7 @@ def test_between_two_loads_the_rate_has_bounds() -> None:
         [10 * MS, 25 * MS]
     )
     assert found.histogram is not None
-    assert [caveat.code for caveat in found.point.warnings] == ["interpolated"]
+    assert [warning.code for warning in found.point.warnings] == ["interpolated"]
     assert found.point.id == "between t-1048576-j1 and t-1048576-j16"
 
 
@@ -310,7 +310,7 @@ def hit(tokens: int, recompute_s: float | None) -> AtTarget:
 
 def test_a_saving_is_prefill_times_gpus() -> None:
     # Of 10 ms + 1 us x 8,000 a hit spares 8 ms on 8 GPUs; 0.5 x 2 hits a second make 86,400 a day.
-    found = saving(curve(0.01, 1e-6, 0.0), hit(8000, 0.008), Traffic(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
+    found = saving(curve(0.01, 1e-6, 0.0), hit(8000, 0.008), ServerLoad(0.5, 2.0, gpus=8, gpu_hour_price=3.0))
     assert found is not None
     assert found.gpu_s_per_hit == pytest.approx(0.064)
     assert found.hits_per_day == 86_400
@@ -320,20 +320,20 @@ def test_a_saving_is_prefill_times_gpus() -> None:
 
 
 def test_no_saving_is_extrapolated_and_no_price_invented() -> None:
-    assert saving(curve(), hit(10**7, None), Traffic(0.5, 1.0)) is None
-    found = saving(curve(), hit(8000, 0.8), Traffic(0.5, 1.0))
+    assert saving(curve(), hit(10**7, None), ServerLoad(0.5, 1.0)) is None
+    found = saving(curve(), hit(8000, 0.8), ServerLoad(0.5, 1.0))
     assert found is not None
     assert found.price_per_day is None
 
 
 def test_no_more_is_saved_than_is_served_and_than_the_gpus_have() -> None:
     at, prefill = hit(8000, 0.8), curve(0.1, 1e-4)
-    served = saving(prefill, at, Traffic(0.5, 4.0), most_per_s=1.5)
+    served = saving(prefill, at, ServerLoad(0.5, 4.0), most_per_s=1.5)
     assert served is not None
     assert served.hits_per_day == pytest.approx(0.5 * 1.5 * 86_400)
     assert served.gpu_s_per_day == pytest.approx(0.5 * 1.5 * 86_400 * 0.8)
     # 0.5 x 4 hits a second would save 1.6 GPU-seconds each second of one GPU.
-    asked = saving(prefill, at, Traffic(0.5, 4.0), most_per_s=100.0)
+    asked = saving(prefill, at, ServerLoad(0.5, 4.0), most_per_s=100.0)
     assert asked is not None
     assert asked.gpu_s_per_day == 86_400
 

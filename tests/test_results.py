@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kvbench.errors import ResultFileError
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
-from kvbench.record.results import Caveat, Conditions, Direction, LatencyNs, PointResult, RunResult, Use
+from kvbench.record.results import Conditions, Direction, LatencyNs, PointResult, PointWarning, RunResult, Use
 from tests.factories import direction, latency, point, use
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -31,7 +31,7 @@ MAYBE_NS = st.none() | COUNT
 LATENCIES = st.builds(LatencyNs, st.none() | FLOAT, *[MAYBE_NS] * 9)
 DIRECTIONS = st.builds(Direction, COUNT, COUNT, FLOAT, FLOAT, st.none() | LATENCIES)
 VALUES = st.dictionaries(TEXT, st.none() | st.booleans() | st.integers(-(10**24), 10**24) | FLOAT | TEXT, max_size=3)
-CAVEATS = st.builds(Caveat, TEXT, TEXT, TEXT, VALUES)
+WARNINGS = st.builds(PointWarning, TEXT, TEXT, TEXT, VALUES)
 CONDITIONS = st.builds(
     Conditions, ioengine=st.none() | TEXT, direct=st.none() | st.booleans(), cached_fraction=st.none() | FLOAT,
     dataset_bytes=MAYBE_NS, requested_runtime_s=st.none() | FLOAT,
@@ -40,7 +40,7 @@ POINTS = st.builds(
     PointResult, TEXT, TEXT, TEXT, TEXT, TEXT, COUNT, st.sampled_from(["read", "write", "mixed"]), POSITIVE,
     st.lists(TEXT, max_size=2).map(tuple), st.none() | FLOAT, st.sampled_from([None, "lat", "clat"]),
     st.sampled_from(["ok", "failed", "skipped", "interrupted"]), st.none() | TEXT, st.none() | TEXT,
-    st.none() | DIRECTIONS, st.none() | DIRECTIONS, st.lists(CAVEATS, max_size=2).map(tuple), CONDITIONS,
+    st.none() | DIRECTIONS, st.none() | DIRECTIONS, st.lists(WARNINGS, max_size=2).map(tuple), CONDITIONS,
 )  # fmt: skip
 USES = st.builds(
     Use, TEXT, POSITIVE, TEXT, TEXT, st.none() | TEXT, POSITIVE, POSITIVE, COUNT, POSITIVE,
@@ -228,6 +228,17 @@ def test_histogram_files_that_are_gone_or_damaged(tmp_path: Path) -> None:
         (tmp_path / "h.json").write_text(content)
         with pytest.raises(ResultFileError):
             results.load_histogram(tmp_path, named, "read")
+
+
+@pytest.mark.parametrize("name", ["erce11000000", "-1", "1.5", "", "9" * 30, "\u0661"])
+def test_a_series_whose_bins_are_no_latencies_is_damaged(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "series.json"
+    entry = {"second": 1, "read": {"iops": 1, "bins": {"11000000": 1}}}
+    path.write_text(json.dumps([entry]))
+    assert results.read_series(path) == [entry]
+    path.write_text(json.dumps([{"second": 1, "read": {"iops": 1, "bins": {name: 1}}}]))
+    with pytest.raises(ResultFileError, match="is damaged"):
+        results.read_series(path)
 
 
 def test_with_point_replaces_in_place() -> None:

@@ -247,7 +247,7 @@ def test_auto_goes_on_to_60_s_and_pools_every_round(
     # 450 samples are the first look that bounds a p99: below 368 nothing does.
     assert point["runtime_s"] == 45.0
     assert point["read"]["ios"] == 30 * len(point["rounds"])
-    assert "few-samples" in [caveat["code"] for caveat in point["warnings"]]
+    assert "few-samples" in [warning["code"] for warning in point["warnings"]]
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def test_an_ended_early_point_is_kept_with_a_warning(
 
     point = points(tmp_path / "run")["tier-2359296-mixed-j1"]
     assert outcome.code == 0
-    assert [caveat["code"] for caveat in point["warnings"]][:1] == ["short-runtime"]
+    assert [warning["code"] for warning in point["warnings"]][:1] == ["short-runtime"]
     assert point["warnings"][0]["values"] == {"runtime_s": 0.5, "requested_runtime_s": 1.0}
 
 

@@ -180,6 +180,6 @@ def test_a_bucket_holds_objects_in_the_words_of_the_audit() -> None:
         measured = replace(
             unmeasured(point, "ok", None), read=read, conditions=Conditions(dataset_bytes=4096, ioengine=engine)
         )
-        caveat = hot_object(measured)
-        assert caveat is not None
-        assert (f"1 {word} of" in caveat.message, f"many {word}s" in caveat.hint) == (True, True)
+        warning = hot_object(measured)
+        assert warning is not None
+        assert (f"1 {word} of" in warning.message, f"many {word}s" in warning.hint) == (True, True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvbench.decide.crossover import Goal
 from kvbench.decide.decision import Wanted
 from kvbench.decide.runs import LoadedRun
-from kvbench.record.results import Calls, Caveat, RunResult
+from kvbench.record.results import Calls, PointWarning, RunResult
 from kvbench.report import tables
 from kvbench.report.build import build
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
@@ -98,7 +98,7 @@ def test_points_table_shows_both_directions_and_what_is_missing() -> None:
             point(id="w", mix="write", read=None, write=direction(10, 9.96, latency_ns=slow)),
             point(id="h", read=direction(10, 9.94, latency_ns=half)),
             point(id="s", read=direction(10, 0.1, latency_ns=latency(10e9, p99=17_112_760_320))),
-            point(id="n", read=direction(latency_ns=None), warnings=(Caveat("a", "", ""), Caveat("b", "", ""))),
+            point(id="n", read=direction(latency_ns=None), warnings=tuple(PointWarning(code, "", "") for code in "ab")),
             point(id="f", status="failed", reason="no space", read=None),
         ),
     )
@@ -121,7 +121,7 @@ def test_models_table_counts_units() -> None:
 
 
 def test_warnings_are_counted_by_kind() -> None:
-    first, second = Caveat("x", "first", "do"), Caveat("x", "second", "do")
+    first, second = PointWarning("x", "first", "do"), PointWarning("x", "second", "do")
     run = RunResult("now", (), (
         point(id="a", warnings=(first,)), point(id="b", warnings=(second,)),
         point(id="c", status="failed", reason="why"),
@@ -163,10 +163,10 @@ def test_a_table_is_one_function_and_one_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_an_interrupted_point_measured_is_shown_with_its_reason() -> None:
-    caveat = Caveat("x", "", "")
+    warning = PointWarning("x", "", "")
     run = RunResult("now", points=(
         point(status="interrupted", reason="killed"),
-        point(status="failed", reason="why", read=None, warnings=(caveat,)),
+        point(status="failed", reason="why", read=None, warnings=(warning,)),
     ))  # fmt: skip
     assert [(row[3], row[-1]) for row in short_measured(only(run)).texts] == [
         ("read", "interrupted: killed"), ("failed", "x, why")

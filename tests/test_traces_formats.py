@@ -393,3 +393,14 @@ def test_dense_numbers_keep_what_is_equal() -> None:
         assert unique == len(set(ids))
         pairs = list(zip(ids, numbers.tolist(), strict=True))
         assert len(set(pairs)) == unique == len(set(numbers.tolist()))
+
+
+@pytest.mark.parametrize("column", ["prompt_tokens", "output_tokens"])
+@pytest.mark.parametrize("count", ["-1", "1" + "0" * 30])
+def test_a_count_that_no_request_has_breaks_its_line_only(tmp_path: Path, column: str, count: str) -> None:
+    rows = [{"timestamp": str(at), "prompt_tokens": "100", "output_tokens": "5"} for at in range(20)]
+    rows[3][column] = count
+    file = tmp_path / "log.csv"
+    file.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+    loaded = load(file, Options())
+    assert (loaded.trace.requests, loaded.broken.count) == (19, 1)

@@ -125,7 +125,7 @@ def test_quarters_of_a_round() -> None:
     (found,) = with_quarters([Round(1, 18.0)], series)
     assert (found.read_quarters_bytes_per_s, found.write_quarters_bytes_per_s) == ((400e6, 200e6), None)
     drifted = judge(point(rounds=(found,)))
-    assert [caveat.code for caveat in drifted.warnings] == ["drift"]
+    assert [warning.code for warning in drifted.warnings] == ["drift"]
     # Without a number it is the only round; of another round it is not this one's.
     unnumbered = [{key: value for key, value in entry.items() if key != "round"} for entry in series]
     assert with_quarters([Round(1, 18.0)], unnumbered) == (found,)

@@ -19,12 +19,12 @@ ROWS = {
 
 
 def emitted() -> Iterator[str]:
-    """The first argument of every Caveat(...) about a point; it must be written out. docs/prefill.md has its own."""
+    """The first argument of every PointWarning(...) of a point, written out. docs/prefill.md has its own."""
     for path in (ROOT / "kvbench").rglob("*.py"):
         if path.is_relative_to(ROOT / "kvbench" / "prefill"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Caveat":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "PointWarning":
                 first = node.args[0] if node.args else next(word.value for word in node.keywords if word.arg == "code")
                 assert isinstance(first, ast.Constant), f"{path.name}:{node.lineno} makes up a code"
                 yield str(first.value)

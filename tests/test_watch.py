@@ -203,9 +203,9 @@ def test_a_round_without_a_series_keeps_its_events(tmp_path: Path) -> None:
 
 def test_a_disturbed_point_says_so() -> None:
     found = judge(point(events=(Event(5, "no reads for 4 s"), Event(7, "up -> down"))))
-    (caveat,) = [caveat for caveat in found.warnings if caveat.code == "events"]
-    assert caveat.message == "2 events, the first in second 5: no reads for 4 s"
-    assert not [caveat for caveat in judge(point()).warnings if caveat.code == "events"]
+    (warning,) = [warning for warning in found.warnings if warning.code == "events"]
+    assert warning.message == "2 events, the first in second 5: no reads for 4 s"
+    assert not [warning for warning in judge(point()).warnings if warning.code == "events"]
 
 
 def test_an_event_is_shown_with_rate_and_latency_around_it(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_real_run_keeps_and_shows_its_events(kvbench: Kvbench, tmp_path: Path)
     (event,) = measured["events"]
     entries = json.loads((run / measured["series"]).read_text())
     assert [entry["second"] for entry in entries if entry.get("events")] == [event["second"]]
-    assert [caveat["code"] for caveat in measured["warnings"]].count("events") == 1
+    assert [warning["code"] for warning in measured["warnings"]].count("events") == 1
     assert "What happened during the runs" in outcome.out
     assert "HEALTH_OK -> HEALTH_WARN" in (run / "summary.md").read_text()
 

@@ -36,19 +36,19 @@ from kvbench.checks.events import disturbed, other_runs
 from kvbench.checks.requests import by_round
 from kvbench.checks.speed import above_link, cpu_short, cpu_steal, drift, line_rate, littles_law, paced, too_fast
 from kvbench.checks.tails import impossible_mean
-from kvbench.record.results import Caveat, PointResult
+from kvbench.record.results import PointResult, PointWarning
 
 __all__ = ["CHECKS", "CODES", "VOIDING", "Check", "cache_state", "judge", "voiding"]
 
-Check = Callable[[PointResult], Caveat | None]
+Check = Callable[[PointResult], PointWarning | None]
 
 
 def judge(point: PointResult) -> PointResult:
-    """The point with the caveats that its own numbers deserve, in the order of CHECKS."""
+    """The point with the warnings that its own numbers deserve, in the order of CHECKS."""
     if point.status in ("failed", "skipped"):
         return replace(point, warnings=())
     point = replace(point, conditions=replace(point.conditions, cache_state=cache_state(point)))
-    return replace(point, warnings=tuple(caveat for check in CHECKS.values() if (caveat := check(point)) is not None))
+    return replace(point, warnings=tuple(warning for check in CHECKS.values() if (warning := check(point)) is not None))
 
 
 CHECKS: dict[str, Check] = {
@@ -124,5 +124,5 @@ VOIDING = frozenset(
 
 
 def voiding(point: PointResult) -> list[str]:
-    """The codes of the point's caveats that forbid a verdict."""
-    return [caveat.code for caveat in point.warnings if caveat.code in VOIDING]
+    """The codes of the point's warnings that forbid a verdict."""
+    return [warning.code for warning in point.warnings if warning.code in VOIDING]

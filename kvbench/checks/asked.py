@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kvbench.checks.sides import latencies
-from kvbench.record.results import Caveat, LatencyNs, PointResult
+from kvbench.record.results import LatencyNs, PointResult, PointWarning
 from kvbench.record.stats import FIO_LAST_BIN_NS, samples_needed
 from kvbench.units import format_count, format_duration_ns
 
@@ -17,12 +17,12 @@ _PACED_TOLERANCE_POINTS = 5.0
 _SYNCHRONOUS = frozenset({"psync", "sync", "pvsync", "pvsync2", "vsync", "http"})
 
 
-def short_runtime(point: PointResult) -> Caveat | None:
+def short_runtime(point: PointResult) -> PointWarning | None:
     """fio ends early on a signal or a full disk and still writes complete JSON (fio 3.33, exit 128)."""
     asked, got = point.conditions.requested_runtime_s, point.runtime_s
     if not asked or got is None or got >= asked * _RUNTIME_SHORT:
         return None
-    return Caveat(
+    return PointWarning(
         "short-runtime",
         f"ran {got:.{1 if got >= 1 else 3}f} s of the {asked:.0f} s asked for",
         "look for an error or a signal in fio's output and measure again",
@@ -30,13 +30,13 @@ def short_runtime(point: PointResult) -> Caveat | None:
     )
 
 
-def long_runtime(point: PointResult) -> Caveat | None:
+def long_runtime(point: PointResult) -> PointWarning | None:
     """A stalled tier makes the last operation outlast the run (a CephFS OSD paused for 10 s, fio rc 0)."""
     found = _overrun(point)
     if found is None or clock_went_on(point) is not None:
         return None
     asked, got = found
-    return Caveat(
+    return PointWarning(
         "stalled",
         f"ran {got:.1f} s although {asked:.0f} s were asked for: an operation hung",
         "look at the tier's health and at the largest latency, then measure again",
@@ -44,13 +44,13 @@ def long_runtime(point: PointResult) -> Caveat | None:
     )
 
 
-def clock_went_on(point: PointResult) -> Caveat | None:
+def clock_went_on(point: PointResult) -> PointWarning | None:
     """No operation hung, so the time is not the work's: a status report may count on for a group that finished."""
     found, longest = _overrun(point), _largest_latency(point)
     if found is None or longest is None or longest >= (found[1] - found[0]) * 1e9 / 2:
         return None
     asked, got = found
-    return Caveat(
+    return PointWarning(
         "clock-went-on",
         f"ran {got:.1f} s although {asked:.0f} s were asked for, and no operation took longer than "
         f"{format_duration_ns(longest)}: the clock went on after the work was done, so the rates are too low",
@@ -65,12 +65,12 @@ def _overrun(point: PointResult) -> tuple[float, float] | None:
     return None if not asked or got is None or got <= asked * _RUNTIME_LONG + 1 else (asked, got)
 
 
-def saturated(point: PointResult) -> Caveat | None:
+def saturated(point: PointResult) -> PointWarning | None:
     """fio's histogram ends at 17.18 s: slower operations are all in its last bin (fio 3.33 stat.c)."""
     names = [name for name, side in point.sides() if side.latency_ns and _reaches_end(side.latency_ns)]
     if not names:
         return None
-    return Caveat(
+    return PointWarning(
         "saturated",
         f"the {' and '.join(names)} tail lies beyond the end of fio's histogram and is at least 17.1 s",
         "the tier hangs for that long; look at its health",
@@ -78,12 +78,12 @@ def saturated(point: PointResult) -> Caveat | None:
     )
 
 
-def failed_operations(point: PointResult) -> Caveat | None:
+def failed_operations(point: PointResult) -> PointWarning | None:
     """fio counts failed operations in total_ios but not in the latency samples."""
     failed = point.conditions.failed_ios
     if not failed:
         return None
-    return Caveat(
+    return PointWarning(
         "failed-operations",
         f"{format_count(failed)} operations have no latency sample: they failed or were cut short",
         "look into fio's output",
@@ -91,7 +91,7 @@ def failed_operations(point: PointResult) -> Caveat | None:
     )
 
 
-def wrong_mix(point: PointResult) -> Caveat | None:
+def wrong_mix(point: PointResult) -> PointWarning | None:
     """The share of reads that was asked for (rwmixread) against what was done."""
     asked = point.conditions.rwmixread
     if point.mix != "mixed" or asked is None:
@@ -106,7 +106,7 @@ def wrong_mix(point: PointResult) -> Caveat | None:
     tolerated = _MIX_TOLERANCE_POINTS if point.conditions.storing_jobs is None else _PACED_TOLERANCE_POINTS
     if abs(got - asked) <= tolerated + chance:
         return None
-    return Caveat(
+    return PointWarning(
         "wrong-mix",
         f"{got:.0f} % of the operations were reads, {asked} % were asked for",
         "compare with points of the same mix only",
@@ -114,11 +114,11 @@ def wrong_mix(point: PointResult) -> Caveat | None:
     )
 
 
-def shallow_queue(point: PointResult) -> Caveat | None:
+def shallow_queue(point: PointResult) -> PointWarning | None:
     """Synchronous engines cap the depth at 1 with a note only; fio's iodepth_level tells the truth."""
     if point.conditions.iodepth_reached is not False:
         return None
-    return Caveat(
+    return PointWarning(
         "queue-depth",
         f"iodepth {point.conditions.iodepth} was asked for and fio stayed at 1",
         "use an asynchronous ioengine or more jobs",
@@ -126,14 +126,14 @@ def shallow_queue(point: PointResult) -> Caveat | None:
     )
 
 
-def few_samples(point: PointResult) -> Caveat | None:
+def few_samples(point: PointResult) -> PointWarning | None:
     """A p99 needs about 10 / (1 - 0.99) = 1000 samples before it is more than one outlier."""
     needed = samples_needed(99)
     counts = {name: side.ios for name, side in point.sides() if side.ios < needed}
     if not counts:
         return None
     text = " and ".join(f"{format_count(ios)} {name}s" for name, ios in counts.items())
-    return Caveat(
+    return PointWarning(
         "few-samples",
         f"p99 comes from {text}; it needs {format_count(needed)}",
         "use a longer --runtime",
@@ -141,14 +141,14 @@ def few_samples(point: PointResult) -> Caveat | None:
     )
 
 
-def completion_latency_only(point: PointResult) -> Caveat | None:
+def completion_latency_only(point: PointResult) -> PointWarning | None:
     """An asynchronous engine can block at submission, which clat leaves out: 10 us for 100 ms on ceph-fuse."""
     left_out = point.conditions.submission_ns
     # A synchronous engine submits and completes in one call: fio then measures no submission (slat N = 0).
     if point.latency_source != "clat" or point.conditions.ioengine in _SYNCHRONOUS or left_out == 0:
         return None
     known = "" if left_out is None else f", {format_duration_ns(left_out)} on average"
-    return Caveat(
+    return PointWarning(
         "completion-latency",
         f"latency is fio's clat, which leaves out the time spent submitting{known}",
         "run fio with lat_percentiles=1",
@@ -156,11 +156,11 @@ def completion_latency_only(point: PointResult) -> Caveat | None:
     )
 
 
-def no_latency(point: PointResult) -> Caveat | None:
+def no_latency(point: PointResult) -> PointWarning | None:
     """gtod_reduce=1 and disable_lat leave no latency at all."""
     if all(side.latency_ns is not None for _, side in point.sides()):
         return None
-    return Caveat(
+    return PointWarning(
         "no-latency",
         "fio recorded no latency percentiles",
         "run fio with lat_percentiles=1 and --output-format=json+, without gtod_reduce or disable_lat",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from kvbench.checks.sides import one_block_each
-from kvbench.record.results import Caveat, PointResult
+from kvbench.record.results import PointResult, PointWarning
 from kvbench.tiers.mounts import cached_here_only
 from kvbench.units import format_bytes, format_count
 
 _REREADS = 2.0
 
 
-def unwritten(point: PointResult) -> Caveat | None:
+def unwritten(point: PointResult) -> PointWarning | None:
     """Holes and unwritten extents are answered by the file system: 17 GB/s on a disk of 0.5 GB/s (fio 3.33, ext4)."""
     missing = point.conditions.unwritten_bytes
     if not missing or point.read is None:
         return None
-    return Caveat(
+    return PointWarning(
         "unwritten-data",
         f"{format_bytes(missing)} of the data set were never written (holes, unwritten extents, zeros on a "
         "device): reading them touches no storage",
@@ -24,19 +24,19 @@ def unwritten(point: PointResult) -> Caveat | None:
     )
 
 
-def not_mounted(point: PointResult) -> Caveat | None:
+def not_mounted(point: PointResult) -> PointWarning | None:
     """A volume that is not mounted leaves its empty directory behind, on the root file system."""
     said = point.conditions.unmounted
     if said is None:
         return None
-    return Caveat("not-mounted", said, "mount it and measure again, unless the root file system is what you mean", {})
+    return PointWarning("not-mounted", said, "mount it and measure again, unless you mean the root file system", {})
 
 
-def unproven_objects(point: PointResult) -> Caveat | None:
+def unproven_objects(point: PointResult) -> PointWarning | None:
     """fio's http engine takes a GET that is answered 404 for a full read without error (engines/http.c to 3.42)."""
     if point.conditions.objects_written is not False or point.read is None:
         return None
-    return Caveat(
+    return PointWarning(
         "objects-not-proven",
         "fio counts an S3 read of an object that does not exist as a full read, and nothing in the file shows that "
         "these objects were written",
@@ -45,7 +45,7 @@ def unproven_objects(point: PointResult) -> Caveat | None:
     )
 
 
-def hot_object(point: PointResult) -> Caveat | None:
+def hot_object(point: PointResult) -> PointWarning | None:
     """A job whose file is one block long reads that block for ever: the study's S3 reads (axboe/fio#2002)."""
     dataset = point.conditions.dataset_bytes
     if not dataset or point.read is None or not one_block_each(point):
@@ -55,7 +55,7 @@ def hot_object(point: PointResult) -> Caveat | None:
         return None
     what = "object" if point.driver == "s3" or point.conditions.ioengine == "http" else "block"
     blocks = max(1, round(dataset / point.io_bytes))
-    return Caveat(
+    return PointWarning(
         "hot-object",
         f"{format_count(blocks)} {what}{'s' if blocks > 1 else ''} of {format_bytes(point.io_bytes)} "
         f"{'were' if blocks > 1 else 'was'} read {factor:,.0f} times each: a cache answers that, not the tier",
@@ -64,7 +64,7 @@ def hot_object(point: PointResult) -> Caveat | None:
     )
 
 
-def rereads(point: PointResult) -> Caveat | None:
+def rereads(point: PointResult) -> PointWarning | None:
     """A data set that is read over and over fits caches that O_DIRECT does not bypass (controller, server, OSD)."""
     dataset = point.conditions.dataset_bytes
     if not dataset or point.read is None:
@@ -74,7 +74,7 @@ def rereads(point: PointResult) -> Caveat | None:
     if factor <= _REREADS or one_block_each(point) or (memory is not None and dataset > memory):
         return None
     fits = f"is smaller than the {format_bytes(memory)} of memory here" if memory else "may fit into memory"
-    return Caveat(
+    return PointWarning(
         "re-read",
         f"the data set of {format_bytes(dataset)} was read {factor:.1f} times and {fits}: "
         "a cache below O_DIRECT may have answered",
@@ -83,11 +83,11 @@ def rereads(point: PointResult) -> Caveat | None:
     )
 
 
-def sequential(point: PointResult) -> Caveat | None:
+def sequential(point: PointResult) -> PointWarning | None:
     """``rw=read`` is sequential: servers and drives read ahead, which scattered KV blocks do not allow."""
     if point.conditions.access != "sequential" or point.read is None or one_block_each(point):
         return None
-    return Caveat(
+    return PointWarning(
         "sequential",
         "the reads were sequential (rw=read), so read-ahead below O_DIRECT may have helped: these are no random reads",
         "measure with rw=randread, or compare with sequential points only",

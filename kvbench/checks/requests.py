@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from kvbench.record.requests import apart, requests_each
-from kvbench.record.results import Caveat, PointResult, RunResult, Value, Way
+from kvbench.record.results import PointResult, PointWarning, RunResult, Value, Way
 
 # A read that became 1.0 and one that became 1.25 requests differ by a tenth or two in time where a device is busy.
 _DIFFER = 1.25
 _HINT = "which pages a process gets is luck: measure more rounds, or compare --buffers huge, where luck has no part"
 
 
-def by_round(point: PointResult) -> Caveat | None:
+def by_round(point: PointResult) -> PointWarning | None:
     """A 2.25 MiB read became 1.07 to 3.6 requests, and 900 to 2,070 MiB/s, by the pages of its buffer (virtio)."""
     for way in ("read", "write"):
         found = [item.side(way).requests_each for item in point.rounds]
         each = [value for value in found if value]
         if apart(each) > _DIFFER:
             low, high = min(each), max(each)
-            return Caveat(
+            return PointWarning(
                 "requests-by-round",
                 f"one {way} was {low:.2f} device requests in one round and {high:.2f} in another: their times differ "
                 "by more than the tier",
@@ -31,7 +31,7 @@ def by_round(point: PointResult) -> Caveat | None:
 
 
 def by_lane(run: RunResult) -> RunResult:
-    """The run with a caveat on every point whose operations were split otherwise on another tier or by another driver.
+    """The run with a warning on every point whose operations were split otherwise on another tier or by another driver.
 
     It needs several points, so it is no check of one; asked again, it replaces what it said before.
     """
@@ -40,12 +40,12 @@ def by_lane(run: RunResult) -> RunResult:
 
 
 def _told(point: PointResult, points: Sequence[PointResult]) -> PointResult:
-    kept = tuple(caveat for caveat in point.warnings if caveat.code != "requests-by-tier")
-    caveat = next(_lane_caveats(point, points), None)
-    return replace(point, warnings=kept if caveat is None else (*kept, caveat))
+    kept = tuple(warning for warning in point.warnings if warning.code != "requests-by-tier")
+    warning = next(_lane_warnings(point, points), None)
+    return replace(point, warnings=kept if warning is None else (*kept, warning))
 
 
-def _lane_caveats(point: PointResult, points: Sequence[PointResult]) -> Iterator[Caveat]:
+def _lane_warnings(point: PointResult, points: Sequence[PointResult]) -> Iterator[PointWarning]:
     for way in ("read", "write"):
         own = requests_each(point, way)
         if own is None:
@@ -53,12 +53,12 @@ def _lane_caveats(point: PointResult, points: Sequence[PointResult]) -> Iterator
         for other in points:
             each = requests_each(other, way) if _is_other_lane(point, other) else None
             if each is not None and apart([own, each]) > _DIFFER:
-                yield _lane_caveat(way, own, each, other)
+                yield _lane_warning(way, own, each, other)
 
 
-def _lane_caveat(way: Way, own: float, each: float, other: PointResult) -> Caveat:
+def _lane_warning(way: Way, own: float, each: float, other: PointResult) -> PointWarning:
     values: dict[str, Value] = {"direction": way, "requests": round(own, 3), "other_requests": round(each, 3)}
-    return Caveat(
+    return PointWarning(
         "requests-by-tier",
         f"one {way} was {own:.2f} device requests here and {each:.2f} on {other.tier} ({other.driver}): what differs "
         "may be the memory or the device's limits, not its speed",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import geometric_mean
 
 from kvbench.checks.sides import latencies
-from kvbench.record.results import WAYS, Caveat, PointResult, Way
+from kvbench.record.results import WAYS, PointResult, PointWarning, Way
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 # 16 jobs at depth 1 were busy 99.7 % of the time in clean runs (fio 3.33); 80 % leaves room for a loaded host.
@@ -27,13 +27,13 @@ _FASTEST_DEVICE_NS = 2_000
 _FASTEST_OPERATION = 100e9
 
 
-def line_rate(point: PointResult) -> Caveat | None:
+def line_rate(point: PointResult) -> PointWarning | None:
     """No direction can be faster than the link or the provisioned rate (both are full duplex: each by itself)."""
     limit, fastest = point.conditions.limit_bytes_per_s, _fastest(point)
     if not limit or fastest is None or not point.conditions.limit_asked or fastest[1] <= limit * _LINE_RATE:
         return None
     name, rate = fastest
-    return Caveat(
+    return PointWarning(
         "line-rate",
         f"{name}s at {format_bandwidth(rate)} are faster than {point.conditions.limit_source} allows "
         f"({format_bandwidth(limit)}): a cache answered, or the units are wrong",
@@ -42,13 +42,13 @@ def line_rate(point: PointResult) -> Caveat | None:
     )
 
 
-def above_link(point: PointResult) -> Caveat | None:
+def above_link(point: PointResult) -> PointWarning | None:
     """Without --limit the fastest link of this host is the yardstick; a server on the same host needs none."""
     limit, fastest = point.conditions.limit_bytes_per_s, _fastest(point)
     if not limit or fastest is None or point.conditions.limit_asked or fastest[1] <= limit * _LINE_RATE:
         return None
     name, rate = fastest
-    return Caveat(
+    return PointWarning(
         "above-link",
         f"{name}s at {format_bandwidth(rate)} are faster than {point.conditions.limit_source} "
         f"({format_bandwidth(limit)}), the fastest link found here: a cache on this host may have answered",
@@ -57,7 +57,7 @@ def above_link(point: PointResult) -> Caveat | None:
     )
 
 
-def too_fast(point: PointResult) -> Caveat | None:
+def too_fast(point: PointResult) -> PointWarning | None:
     """A median that no device and no link reaches: fio's null engine, memory, or latency without submission.
 
     A tier that is memory may be as fast as memory.
@@ -71,7 +71,7 @@ def too_fast(point: PointResult) -> Caveat | None:
         rate = point.io_bytes / median * 1e9
         if median >= _FASTEST_DEVICE_NS and rate <= _FASTEST_OPERATION:
             continue
-        return Caveat(
+        return PointWarning(
             "too-fast",
             f"half of the {name}s took {format_duration_ns(median)} for {format_bytes(point.io_bytes)}: "
             "no storage device answers that fast",
@@ -81,7 +81,7 @@ def too_fast(point: PointResult) -> Caveat | None:
     return None
 
 
-def littles_law(point: PointResult) -> Caveat | None:
+def littles_law(point: PointResult) -> PointWarning | None:
     """Little's law: operations in flight = rate x mean latency, and closed-loop jobs keep jobs x depth in flight."""
     # A synchronous engine stays at 1 whatever was asked for (axboe/fio#1388).
     depth = 1 if point.conditions.iodepth_reached is False else point.conditions.iodepth
@@ -95,14 +95,14 @@ def littles_law(point: PointResult) -> Caveat | None:
         return None
     values: dict[str, str | int | float | bool | None] = {"in_flight": round(in_flight, 2), "expected": expected}
     if ratio > 1:
-        return Caveat(
+        return PointWarning(
             "littles-law",
             f"rate x mean latency needs {in_flight:.1f} operations in flight, {expected} were possible: "
             "the numbers contradict each other",
             "the file mixes runs or block sizes; measure again",
             values,
         )
-    return Caveat(
+    return PointWarning(
         "idle-jobs",
         f"only {in_flight:.1f} of {expected} possible operations were in flight on average",
         "the host was short of CPU, a job ended early, or fio waited; see load and steal",
@@ -110,7 +110,7 @@ def littles_law(point: PointResult) -> Caveat | None:
     )
 
 
-def drift(point: PointResult) -> Caveat | None:
+def drift(point: PointResult) -> PointWarning | None:
     """Burst credits, SLC caches and background work make a tier fast at first and slow later, or the reverse.
 
     The first third of the rounds against the last: single rounds of a few seconds stray by as much without a drift.
@@ -119,7 +119,7 @@ def drift(point: PointResult) -> Caveat | None:
         for first, last, where in _starts_and_ends(point, name):
             if 1 / _DRIFT <= last / first <= _DRIFT:
                 continue
-            return Caveat(
+            return PointWarning(
                 "drift",
                 f"{name}s went from {format_bandwidth(first)} in the first {where[0]} to {format_bandwidth(last)} "
                 f"in the {where[1]}",
@@ -144,12 +144,12 @@ def _starts_and_ends(point: PointResult, way: Way) -> Iterator[tuple[float, floa
             yield *quarters, ("quarter", f"last of round {number}")
 
 
-def paced(point: PointResult) -> Caveat | None:
+def paced(point: PointResult) -> PointWarning | None:
     """With a rate or think time fio keeps the tier idle: its bandwidth is what was asked for."""
     how = point.conditions.paced
     if how is None:
         return None
-    return Caveat(
+    return PointWarning(
         "paced",
         f"fio was told to go slower than it could ({how}): the rates are what was asked for, not what the tier can do",
         "measure without it",
@@ -157,12 +157,12 @@ def paced(point: PointResult) -> Caveat | None:
     )
 
 
-def cpu_steal(point: PointResult) -> Caveat | None:
+def cpu_steal(point: PointResult) -> PointWarning | None:
     """p99 of identical runs was 3-7 ms below 10 % steal and 28-34 ms above 24 % (15 runs on one virtual machine)."""
     steal = point.conditions.cpu_steal_percent
     if steal is None or steal < _NOISY_STEAL_PERCENT:
         return None
-    return Caveat(
+    return PointWarning(
         "cpu-steal",
         f"the hypervisor took {steal:.0f} % of the CPU time during this point; tails are inflated",
         "measure again on a quiet host",
@@ -170,7 +170,7 @@ def cpu_steal(point: PointResult) -> Caveat | None:
     )
 
 
-def cpu_short(point: PointResult) -> Caveat | None:
+def cpu_short(point: PointResult) -> PointWarning | None:
     """A task that waits for a CPU ends late: DRAM with p50 230 us and p99 300 ms on a busy host of 2 CPUs."""
     stalled, waiting = point.conditions.cpu_stalled_percent, point.conditions.cpu_waiting
     is_short = stalled >= _SHORT_OF_CPU_PERCENT if stalled is not None else (waiting or 0.0) >= _WAITING_TASKS
@@ -178,7 +178,7 @@ def cpu_short(point: PointResult) -> Caveat | None:
         return None
     share = None if stalled is None else f"in {stalled:.0f} % of the time some task waited for a CPU (pressure stall)"
     queue = None if waiting is None else f"{waiting:.1f} tasks waited on average (run-queue delay)"
-    return Caveat(
+    return PointWarning(
         "cpu-short",
         f"this host was short of CPU during this point: {', '.join(text for text in (share, queue) if text)}; "
         "tails are inflated",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kvbench.record.results import Caveat, LatencyNs, PointResult
+from kvbench.record.results import LatencyNs, PointResult, PointWarning
 from kvbench.units import format_duration_ns
 
 # A percentile is the middle of one of fio's bins, up to 0.8 % off; whole microseconds in old files.
@@ -12,7 +12,7 @@ _TOLERANCE = 0.02
 _TOLERANCE_NS = 1000
 
 
-def impossible_mean(point: PointResult) -> Caveat | None:
+def impossible_mean(point: PointResult) -> PointWarning | None:
     """No operations have this mean together with these percentiles: the file was edited, or the histogram ended early.
 
     Between two percentiles nothing is above the upper one, so the mean has a highest value, and a lowest likewise.
@@ -25,7 +25,7 @@ def impossible_mean(point: PointResult) -> Caveat | None:
         if mean is None or low * (1 - _TOLERANCE) - _TOLERANCE_NS <= mean <= high * (1 + _TOLERANCE) + _TOLERANCE_NS:
             continue
         limit = f"at most {format_duration_ns(high)}" if mean > high else f"at least {format_duration_ns(low)}"
-        return Caveat(
+        return PointWarning(
             "impossible-mean",
             f"the mean of the {name}s is {format_duration_ns(mean)}, and with {_known(side.latency_ns)} it is {limit}: "
             "the latencies contradict each other",

@@ -13,11 +13,15 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is (``module:function``), what its help says, and one call that works as it stands."""
+    """Where a command is (``module:function``), what its help says, and one call that works as it stands.
+
+    One that ``touches_tiers`` runs in a child, which is left behind when a tier hangs.
+    """
 
     place: str
     help: str
     example: str
+    touches_tiers: bool = False
 
 
 _FIO = Command(
@@ -25,6 +29,7 @@ _FIO = Command(
     "Measure each tier with fio at exactly the models' I/O sizes, and judge every point. With a TTFT, --runtime auto "
     "stops a point as soon as its verdict cannot flip.",
     "kvbench fio --tier nvme=/mnt/nvme --model qwen3-8b --tp 2 -o reports/nvme",
+    touches_tiers=True,
 )
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
@@ -43,6 +48,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "jobs:jobs",
             "Print the fio job file for a tier, without running it.",
             "kvbench jobs --tier /mnt/nvme --model qwen3-8b --published -o kv.fio",
+            touches_tiers=True,
         ),
         "fio": _FIO,
         "measure": _FIO,
@@ -101,11 +107,13 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Say what works here: this host, and what each tier is and can do. Exit 2 when something must be mended "
             "first.",
             "kvbench doctor --tier nvme=/mnt/nvme",
+            touches_tiers=True,
         ),
         "clean": Command(
             "clean:clean",
             "Remove what a dead kvbench left on a tier, and nothing else. An engine's own blocks are never touched.",
             "kvbench clean --tier /mnt/nvme --dry-run",
+            touches_tiers=True,
         ),
     }
 )

@@ -19,7 +19,7 @@ from kvbench.decide.whatif import parse_what_if
 from kvbench.errors import UsageError
 from kvbench.record import results
 from kvbench.report.data import Sheet
-from kvbench.report.decisions import PUBLISHED_NOTE, footnotes
+from kvbench.report.decision_words import PUBLISHED_NOTE, footnotes
 from kvbench.report.markdown import markdown as as_markdown
 from kvbench.report.ours import MARKDOWN_HEADING, require_ours
 from kvbench.report.tables import DECISION
@@ -136,8 +136,8 @@ def _published(tails_s: Sequence[float], prefill: Prefill | None, *, as_json: bo
     curve = prefill.curve if prefill else None
     if prefill is not None:
         prefill.say_notes()
-    if curve is not None and (doubt := decision.doubted_speed(curve, ())) is not None:
-        console.note(f"TTFT: {doubt}")
+    if curve is not None and (told := decision.doubted_speed(curve, ())) is not None:
+        console.note(f"TTFT: {told}")
     if as_json:
         console.print_json(_with_samples(contract.published_json(tails_s, curve), prefill))
         return

@@ -12,12 +12,12 @@ import typer
 from kvbench import console
 from kvbench.commands.options import JsonOption, LabelOption, LimitOption, RunDirOption, StrictOptions, TiersOption
 from kvbench.commands.planning import (
+    AskedRun,
     ConsentOptions,
     DriverOptions,
     HookOptions,
     MethodOptions,
     ModelOptions,
-    Request,
     measurement_for,
 )
 from kvbench.commands.prefill_options import Prefill, TargetOptions, TtftOptions
@@ -63,7 +63,7 @@ def fio(
     if not tier and (dry_run or not resume):
         raise UsageError("say which tier to measure: --tier DIR.")
     granted = replace(consent, yes=True, allow_shared=True) if dry_run else consent
-    wanted = measurement_for(Request(tier, models, method, drivers, hooks, limit, granted)) if tier else None
+    wanted = measurement_for(AskedRun(tier, models, method, drivers, hooks, limit, granted)) if tier else None
     if wanted is not None:
         _say_unmounted(wanted)
         if dry_run:

@@ -11,11 +11,11 @@ import typer
 from kvbench.commands.groups import parsed
 from kvbench.commands.options import NamedTier, parse_tier
 from kvbench.commands.planning import (
+    AskedRun,
     ConsentOptions,
     DriverOptions,
     MethodOptions,
     ModelOptions,
-    Request,
     measurement_for,
 )
 from kvbench.drivers.fio.job import render_points
@@ -44,7 +44,7 @@ def jobs(
     # Nothing is requested or written here.
     consent = ConsentOptions(allow_shared=True, yes=True)
     drivers = DriverOptions(driver="fio" if kind_of(tier.target).programs.get("fio") == "fio" else None)
-    measurement = measurement_for(Request([tier], models, method, drivers, consent=consent))
+    measurement = measurement_for(AskedRun([tier], models, method, drivers, consent=consent))
     plan = measurement.tiers[0]
     if plan.driver != "fio":
         raise UsageError(

@@ -25,12 +25,12 @@ from kvbench.commands.options import (
 )
 from kvbench.connectors import CONNECTORS, DEFAULT_CONNECTOR, logical, stored_layout, vllm_fs
 from kvbench.drivers.registry import PROGRAMS, require_known
-from kvbench.drivers.settings import Access, Buffers, Layout
+from kvbench.drivers.settings import Buffers, DataLayout
 from kvbench.engines.vllm.releases import NEWEST
 from kvbench.errors import UsageError
 from kvbench.layout.models import DEFAULT_MODELS, size_model
 from kvbench.record.point import slug
-from kvbench.record.results import Mix, Use
+from kvbench.record.results import Access, Mix, Use
 from kvbench.run.before_read import parse_command
 from kvbench.run.measurement import Measurement, Method, TierPlan, plan_tier
 from kvbench.run.plan import points_for, uses_of
@@ -151,7 +151,7 @@ class MethodOptions:
         ),
     ] = False
     layout: Annotated[
-        Layout,
+        DataLayout,
         typer.Option(
             "--fio-layout",
             help="Files that fio measures: large-files, or file-per-block, which opens, reads once and closes a file "
@@ -236,7 +236,7 @@ class HookOptions:
             "--read-counter",
             metavar="CMD",
             help="A command that prints how many bytes the storage has read so far, like the sum of Ceph's "
-            "op_r_out_bytes. Asked before and after every round that reads, where this host sees no device.",
+            "op_r_out_bytes. AskedRun before and after every round that reads, where this host sees no device.",
         ),
     ] = None
     watch: Annotated[
@@ -292,7 +292,7 @@ class ConsentOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AskedRun:
     """What the user asked to measure."""
 
     tiers: Sequence[NamedTier]
@@ -332,7 +332,7 @@ class Request:
         )
 
 
-def measurement_for(request: Request) -> Measurement:
+def measurement_for(request: AskedRun) -> Measurement:
     """The measurement that was asked for; raises the first thing that makes it impossible."""
     _require_compatible(request)
     uses = request.models.uses(request.default_connector)
@@ -357,7 +357,7 @@ def measurement_for(request: Request) -> Measurement:
     )
 
 
-def _require_compatible(request: Request) -> None:
+def _require_compatible(request: AskedRun) -> None:
     """UsageError for options that exclude each other."""
     method, drivers = request.method, request.drivers
     if method.published and method.buffers != "engine":
@@ -371,7 +371,7 @@ def _require_compatible(request: Request) -> None:
         raise UsageError("--access sequential: replay reads whole block files, which have no order; leave it out.")
 
 
-def _require_allowed(request: Request, tiers: Collection[Tier], io_bytes: Sequence[int]) -> None:
+def _require_allowed(request: AskedRun, tiers: Collection[Tier], io_bytes: Sequence[int]) -> None:
     """Raises for a tier that cannot take the I/O, or that needs a consent which was not given."""
     for tier in tiers:
         tier.require_aligned(io_bytes)
@@ -381,7 +381,7 @@ def _require_allowed(request: Request, tiers: Collection[Tier], io_bytes: Sequen
     require_unshared(tiers, allow_shared=request.consent.allow_shared)
 
 
-def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
+def _drivers_of(tier: Tier, request: AskedRun) -> tuple[str, ...]:
     """The drivers that measure a tier: those of --fidelity or --driver where it has a choice, else the tier's own."""
     asked, choice = request.drivers, tier.kind.programs
     if asked.fidelity and choice.keys() >= set(_FIDELITY_DRIVERS):
@@ -391,7 +391,7 @@ def _drivers_of(tier: Tier, request: Request) -> tuple[str, ...]:
     return ("replay" if replays_by_default(tier, request) else tier.kind.driver,)
 
 
-def replays_by_default(tier: Tier, request: Request) -> bool:
+def replays_by_default(tier: Tier, request: AskedRun) -> bool:
     """Whether fio would be too far from the connector on this tier: a server or a FUSE program answers every open.
 
     On CephFS fio gave 576 KiB blocks 1.4 to 1.6 times as fast as vLLM's own calls, which open, close and rename a file
@@ -405,7 +405,7 @@ def replays_by_default(tier: Tier, request: Request) -> bool:
     return tier.slow_opens
 
 
-def _require_taken(request: Request, lanes: Sequence[tuple[str, str]]) -> None:
+def _require_taken(request: AskedRun, lanes: Sequence[tuple[str, str]]) -> None:
     """UsageError when no tier can be measured the way that was asked for."""
     drivers = {driver for _, driver in lanes}
     asked = "replay" if request.drivers.fidelity else request.drivers.driver

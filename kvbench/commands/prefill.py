@@ -33,22 +33,22 @@ from kvbench.prefill.live.plan import (
 from kvbench.units import format_duration_ns, format_tokens, parse_duration_s, parse_tokens, split_list
 
 
-class Samples(NamedTuple):
+class SampleCounts(NamedTuple):
     """How many samples each length gets."""
 
     fewest: int
     most: int
 
 
-_AUTO_SAMPLES = Samples(FEWEST_SAMPLES, MOST_SAMPLES)
+_AUTO_SAMPLES = SampleCounts(FEWEST_SAMPLES, MOST_SAMPLES)
 
 
-def _parse_samples(text: str) -> Samples:
+def _parse_samples(text: str) -> SampleCounts:
     if text == "auto":
         return _AUTO_SAMPLES
     if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
         raise UsageError(f"--samples {text!r}: write a whole number from 1 to 9999, or auto.")
-    return Samples(int(text), int(text))
+    return SampleCounts(int(text), int(text))
 
 
 def _parse_contexts(text: str) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ def _parse_timeout_s(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
+class LiveServerOptions:
     """Which server and which of its models is measured."""
 
     panel: ClassVar[str] = "The server"
@@ -127,7 +127,7 @@ class PromptOptions:
         ),
     ] = (1,)
     samples: Annotated[
-        Samples,
+        SampleCounts,
         parsed(
             _parse_samples,
             "--samples",
@@ -153,7 +153,7 @@ class PromptOptions:
 
 def prefill(
     *,
-    server: ServerOptions,
+    server: LiveServerOptions,
     prompts: PromptOptions,
     yes: Annotated[
         bool, typer.Option("--yes", help="Also measure a server that is not on a loopback or private address.")
@@ -189,7 +189,7 @@ def prefill(
     return EXIT_OK if all(length["complete"] for length in data["lengths"]) else EXIT_MEASUREMENT
 
 
-def _plan(server: ServerOptions, prompts: PromptOptions) -> Plan:
+def _plan(server: LiveServerOptions, prompts: PromptOptions) -> Plan:
     """The plan of a new measurement; UsageError where the server or its model is not named."""
     if server.url is None or not server.model:
         raise UsageError("say which server and which of its models to measure: --url http://HOST:PORT --model NAME.")
@@ -238,9 +238,9 @@ def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
     for found in results:
         if found.reason:
             console.print_line(f"  {format_tokens(found.asked_tokens)} tokens: {found.reason}")
-    shown = {caveat.code: caveat for found in results for caveat in found.warnings}
+    shown = {warning.code: warning for found in results for warning in found.warnings}
     for code, message, hint in [
-        *((caveat.code, caveat.message, caveat.hint) for caveat in shown.values()),
+        *((warning.code, warning.message, warning.hint) for warning in shown.values()),
         *((item["code"], item["message"], item["hint"]) for item in data["warnings"]),
     ]:
         console.print_line(f"  {code}: {message} {hint}")
@@ -248,8 +248,8 @@ def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
 
 
 def _cells(found: LengthResult) -> tuple[str, str, str]:
-    doubts = ", ".join(caveat.code for caveat in found.warnings)
+    codes = ", ".join(warning.code for warning in found.warnings)
     if found.median_ns is None:
-        return "-", "-", doubts
+        return "-", "-", codes
     low, high = (None if side is None else format_duration_ns(side) for side in (found.low_ns, found.high_ns))
-    return format_duration_ns(found.median_ns), "-" if low is None or high is None else f"{low} to {high}", doubts
+    return format_duration_ns(found.median_ns), "-" if low is None or high is None else f"{low} to {high}", codes

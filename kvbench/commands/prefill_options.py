@@ -13,7 +13,7 @@ import typer
 from kvbench import console
 from kvbench.commands.groups import parsed
 from kvbench.commands.options import counts_of, parse_rate, parse_share
-from kvbench.decide.cost import Traffic
+from kvbench.decide.cost import ServerLoad
 from kvbench.decide.crossover import DEFAULT_TARGET_TOKENS, Goal
 from kvbench.decide.decision import Wanted
 from kvbench.decide.reads import MixChoice
@@ -209,11 +209,11 @@ class LoadOptions:
         float | None, typer.Option("--gpu-price", min=0.0, help="With --hit-rate: price of one GPU for one hour.")
     ] = None
 
-    def traffic(self) -> Traffic | None:
+    def traffic(self) -> ServerLoad | None:
         """The traffic that the options name, None without a hit rate."""
         if self.hit_rate is None:
             return None
-        return Traffic(self.hit_rate, self.requests_per_s, self.gpus, self.gpu_price)
+        return ServerLoad(self.hit_rate, self.requests_per_s, self.gpus, self.gpu_price)
 
 
 RunsArgument = Annotated[
@@ -226,7 +226,7 @@ ModelsOption = Annotated[
 
 
 def wanted_of(
-    ttft: TtftOptions, decision: DecisionOptions, models: Sequence[str] | None, traffic: Traffic | None = None
+    ttft: TtftOptions, decision: DecisionOptions, models: Sequence[str] | None, traffic: ServerLoad | None = None
 ) -> Wanted:
     """What ``report`` and ``gate`` are to judge; what must be known of the TTFT is said on stderr."""
     prefill = ttft.prefill()

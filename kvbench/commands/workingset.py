@@ -41,7 +41,7 @@ def _positive(size: int, item: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOptions:
+class CachedModelOptions:
     """Whose KV blocks the trace's blocks are."""
 
     panel: ClassVar[str] = "The model"
@@ -118,7 +118,7 @@ class QuestionOptions:
 def workingset(
     *,
     source: TraceOptions,
-    model: ModelOptions,
+    model: CachedModelOptions,
     question: QuestionOptions,
     output: Annotated[
         Path | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvbench.connectors import llmd_fs, lmcache, logical, vllm_disk, vllm_fs, vllm_obj
-from kvbench.connectors.stored import Calls, Group, Stored
+from kvbench.connectors.stored import Group, Stored, UnitCalls
 from kvbench.connectors.transfer import Moved, Transfer, transfer
 from kvbench.engines.vllm.cache import Deployment
 from kvbench.engines.vllm.gpu import parse_gpu_arch
@@ -16,11 +16,11 @@ from kvbench.layout.sized import SizedModel
 __all__ = [
     "CONNECTORS",
     "DEFAULT_CONNECTOR",
-    "Calls",
     "Group",
     "Moved",
     "Stored",
     "Transfer",
+    "UnitCalls",
     "stored_layout",
     "transfer",
 ]

@@ -8,7 +8,7 @@ csrc/.../file_io.cpp (buffered write in pieces of 4 MiB to a temporary file, the
 from __future__ import annotations
 
 from kvbench.connectors.ranks import plain_rank_bytes
-from kvbench.connectors.stored import Calls, Group, Stored
+from kvbench.connectors.stored import Group, Stored, UnitCalls
 from kvbench.engines.vllm.blocks import DEFAULT_TOKENS
 from kvbench.engines.vllm.cache import Deployment
 from kvbench.errors import UsageError
@@ -18,7 +18,7 @@ NAME = "llm-d-fs"
 
 _FILE_TOKENS = 256
 _THREADS_PER_GPU = 64
-_CALLS = Calls(
+_CALLS = UnitCalls(
     lookup=("stat",),
     store=("mkdir -p", "open O_CREAT", "write 4 MiB, repeated", "rename", "close"),
     load=("open", "read", "close"),
@@ -43,7 +43,7 @@ def stored(sized: SizedModel, _: Deployment) -> Stored:
         unit="file for each rank",
         engine_block_tokens=DEFAULT_TOKENS,
         calls=_CALLS,
-        traps=(
+        notes=(
             "I/O is buffered: the page cache of the node serves what it holds",
             f"{_THREADS_PER_GPU} threads for each GPU, but never more than the node has CPUs",
             "files are never evicted: cleaning up is left to the storage system",

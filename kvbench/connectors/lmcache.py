@@ -9,7 +9,7 @@ many objects a chunk becomes depends on the serde and the store.
 from __future__ import annotations
 
 from kvbench.connectors.ranks import plain_rank_bytes
-from kvbench.connectors.stored import Calls, Group, Stored
+from kvbench.connectors.stored import Group, Stored, UnitCalls
 from kvbench.engines.vllm.blocks import DEFAULT_TOKENS
 from kvbench.engines.vllm.cache import Deployment
 from kvbench.layout.sized import SizedModel
@@ -17,7 +17,7 @@ from kvbench.layout.sized import SizedModel
 NAME = "lmcache-disk"
 
 _CHUNK_TOKENS = 256
-_CALLS = Calls(lookup=(), store=("open O_CREAT", "write", "close"), load=("open", "read", "close"))
+_CALLS = UnitCalls(lookup=(), store=("open O_CREAT", "write", "close"), load=("open", "read", "close"))
 
 
 def stored(sized: SizedModel, _: Deployment) -> Stored:
@@ -37,7 +37,7 @@ def stored(sized: SizedModel, _: Deployment) -> Stored:
         unit="file for each rank",
         calls=_CALLS,
         warnings=(unaligned,) if size % 4096 else (),
-        traps=(
+        notes=(
             "I/O is buffered unless extra_config sets use_odirect",
             "the index is in memory: nothing outlives the engine",
         ),

@@ -43,7 +43,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class UnitCalls:
     """System calls (or requests) for one unit, in order: to look it up, to store it anew, and to load it."""
 
     lookup: tuple[str, ...]
@@ -60,7 +60,7 @@ class Stored:
     stage, and ``engine_block_tokens`` its tokens, None where no engine is involved. ``partial_blocks`` says that a
     block that is not full is stored too; ``over_reads`` that a restore reads every stored unit of a windowed group;
     ``leaves_last_block`` that a restore of whole blocks stops short of the prompt's last token.
-    ``warnings`` concern this model, ``traps`` everyone who uses the connector in this version.
+    ``warnings`` concern this model, ``notes`` everyone who uses the connector in this version.
     """
 
     connector: str
@@ -74,9 +74,9 @@ class Stored:
     partial_blocks: bool = False
     over_reads: bool = False
     leaves_last_block: bool = False
-    calls: Calls | None = None
+    calls: UnitCalls | None = None
     warnings: tuple[str, ...] = ()
-    traps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     threads: int | None = None
 
     def units_per_block(self, group: Group) -> int:

@@ -29,7 +29,7 @@ def stored_json(sized: SizedModel, stored: Stored, tokens: Sequence[int]) -> dic
         "groups": [_group_json(group) for group in stored.groups],
         "calls": None if stored.calls is None else asdict(stored.calls),
         "requests": [_transfer_json(sized, transfer(stored, count)) for count in tokens],
-        "warnings": [*stored.warnings, *stored.traps],
+        "warnings": [*stored.warnings, *stored.notes],
     }
 
 
@@ -122,7 +122,7 @@ def _ratio(value: float | None) -> str:
 
 
 def notes(found: Sequence[tuple[SizedModel, Stored]]) -> list[str]:
-    """The warnings of each model, and once the traps of the connector, as lines of text."""
+    """The warnings of each model, and once the notes of the connector, as lines of text."""
     lines = [f"{sized.model}: {text}." for sized, stored in found for text in stored.warnings]
-    traps = dict.fromkeys(f"{stored.connector}: {text}." for _, stored in found for text in stored.traps)
-    return [*lines, *traps]
+    notes = dict.fromkeys(f"{stored.connector}: {text}." for _, stored in found for text in stored.notes)
+    return [*lines, *notes]

@@ -6,7 +6,7 @@ unless use_page_cache; the file is unlinked at exit, so nothing outlives the eng
 
 from __future__ import annotations
 
-from kvbench.connectors.stored import Calls, Group, Stored
+from kvbench.connectors.stored import Group, Stored, UnitCalls
 from kvbench.engines.vllm.blocks import DEFAULT_TOKENS
 from kvbench.engines.vllm.cache import Deployment, EngineCache, engine_cache
 from kvbench.errors import ModelConfigError, UsageError
@@ -15,8 +15,8 @@ from kvbench.layout.sized import SizedModel
 NAME = "vllm-disk"
 
 _ALIGNMENT = 4096
-_CALLS = Calls(lookup=(), store=("pwritev",), load=("preadv",))
-_TRAPS = ("the file is unlinked when the engine ends: nothing is found after a restart",)
+_CALLS = UnitCalls(lookup=(), store=("pwritev",), load=("preadv",))
+_NOTES = ("the file is unlinked when the engine ends: nothing is found after a restart",)
 
 
 def stored(sized: SizedModel, deployment: Deployment) -> Stored:
@@ -43,7 +43,7 @@ def stored(sized: SizedModel, deployment: Deployment) -> Stored:
         engine_block_tokens=tokens,
         rank_block_bytes=cache.rank_block_bytes,
         calls=_CALLS,
-        traps=_TRAPS,
+        notes=_NOTES,
     )
 
 

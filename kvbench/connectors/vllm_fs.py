@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvbench.connectors.stored import Calls, Stored
+from kvbench.connectors.stored import Stored, UnitCalls
 from kvbench.connectors.vllm_rows import offloaded
 from kvbench.engines.vllm.cache import Deployment
 from kvbench.engines.vllm.releases import Release
@@ -18,13 +18,13 @@ NAME = "vllm-fs"
 # fs/manager.py n_read_threads + n_write_threads: each block is a task, and all threads serve both queues.
 _POOL_THREADS = 16 + 16
 
-_CALLS_PYTHON = Calls(
+_CALLS_PYTHON = UnitCalls(
     lookup=("stat",),
     store=("stat", "stat parent", "mkdir (exists)", "stat directory", "open O_CREAT|O_EXCL|O_DIRECT", "write", "close",
            "rename"),
     load=("open O_DIRECT", "readv", "close"),
 )  # fmt: skip
-_CALLS_C = Calls(
+_CALLS_C = UnitCalls(
     lookup=("access",),
     store=("access", "stat directory", "open O_CREAT|O_EXCL|O_DIRECT", "write", "close", "rename"),
     load=("open O_DIRECT", "read", "close"),
@@ -43,7 +43,7 @@ def stored(sized: SizedModel, deployment: Deployment) -> Stored:
         unit="file",
         calls=_CALLS_C if threaded else _CALLS_PYTHON,
         warnings=(*rows.warnings, *_file_warnings(sized, rows, release)),
-        traps=(*rows.traps, *_file_traps(release)),
+        notes=(*rows.notes, *_file_notes(release)),
     )
 
 
@@ -58,7 +58,7 @@ def _file_warnings(sized: SizedModel, rows: Stored, release: Release) -> list[st
     return []
 
 
-def _file_traps(release: Release) -> list[str]:
+def _file_notes(release: Release) -> list[str]:
     falls_back = release.has("o-direct-fallback")
     then = "the tier falls back to buffered I/O" if falls_back else "every store is dropped without a word (#49734)"
     direct = f"where O_DIRECT fails with EINVAL (tmpfs, overlayfs, some NFS) {then}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvbench.connectors.stored import Calls, Stored
+from kvbench.connectors.stored import Stored, UnitCalls
 from kvbench.connectors.vllm_rows import offloaded
 from kvbench.engines.vllm.cache import Deployment
 from kvbench.layout.sized import SizedModel
@@ -17,7 +17,7 @@ NAME = "vllm-obj"
 
 # obj/manager.py io_threads: one transfer holds all blocks of a job, and NIXL serves it with so many threads.
 _IO_THREADS = 4
-_CALLS = Calls(
+_CALLS = UnitCalls(
     lookup=("query_memory, once for a request's keys",),
     store=("register descriptor", "one transfer for the job's blocks: PUT"),
     load=("register descriptor", "one transfer for the job's blocks: GET"),

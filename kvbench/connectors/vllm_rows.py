@@ -48,7 +48,7 @@ def offloaded(sized: SizedModel, deployment: Deployment) -> Stored:
         over_reads=not release.has("window-scan-stops"),
         leaves_last_block=rows.cache.mode == "align",
         warnings=tuple(_warnings(sized, rows, deployment)),
-        traps=tuple(_traps(release)),
+        notes=tuple(_notes(release)),
     )
 
 
@@ -191,14 +191,14 @@ def _warnings(sized: SizedModel, rows: Rows, deployment: Deployment) -> list[str
     return found
 
 
-def _traps(release: Release) -> list[str]:
-    traps = [
+def _notes(release: Release) -> list[str]:
+    notes = [
         "cpu_bytes_to_use is a file in /dev/shm for all ranks together: larger than /dev/shm, and the engine ends with "
         "'Bad address' or an error at start (#46949, #50358)"
     ]
     if not release.has("seeded-none-hash"):
-        traps.append(
+        notes.append(
             "block hashes start from a random seed: without the same PYTHONHASHSEED nothing is found after a restart "
             "(#51875)"
         )
-    return traps
+    return notes

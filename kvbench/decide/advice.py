@@ -84,16 +84,16 @@ def _left_out(crossover: Crossover) -> str | None:
 def _shortest_prefix(crossover: Crossover) -> tuple[str | None, str, str] | None:
     """From which prefix on loading surely pays; None where the interval does not say."""
     request = crossover.request
-    without_doubt = request.low is None and request.high is None
+    is_certain = request.low is None and request.high is None
     no_option = "vLLM has no option for it: give it to the router, or to what sets kv_transfer_params"
     if request.kind == "never":
         return None
-    if request.kind == "always" and without_doubt:
+    if request.kind == "always" and is_certain:
         if crossover.verdict != "viable" or crossover.restore is None:
             return None
         shortest = format_tokens(max(crossover.restore.tokens[0], crossover.use.block_tokens))
         return None, f"any prefix from {shortest} tokens on", f"{request.reason}; shorter ones were not measured"
-    tokens = request.tokens if without_doubt else request.high
+    tokens = request.tokens if is_certain else request.high
     return None if tokens is None else (None, f"load prefixes from {format_tokens(tokens)} tokens on", no_option)
 
 

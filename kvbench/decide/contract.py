@@ -74,7 +74,7 @@ def _crossover_json(crossover: Crossover) -> dict[str, Any]:
         "verdict": crossover.verdict,
         "verdict_reason": crossover.verdict_reason,
         "what_if": crossover.what_if or None,
-        "interpolated": any(caveat.code == "interpolated" for caveat in crossover.caveats),
+        "interpolated": any(warning.code == "interpolated" for warning in crossover.warnings),
         "at_target": None if crossover.at_target is None else asdict(crossover.at_target),
         "ttft_budget": None if crossover.budget is None else asdict(crossover.budget),
         "break_even": [asdict(item) for item in crossover.break_even],

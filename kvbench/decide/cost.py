@@ -15,7 +15,7 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class ServerLoad:
     """What the server does: requests per second, the share of their prompts that is restored, GPUs, and a price.
 
     ``gpu_hour_price`` is that of one GPU for one hour, in the currency of the user; without it money is left out.
@@ -44,7 +44,7 @@ class Saving:
     price_per_day: float | None
 
 
-def saving(curve: PrefillCurve, at: AtTarget, traffic: Traffic, most_per_s: float | None = None) -> Saving | None:
+def saving(curve: PrefillCurve, at: AtTarget, traffic: ServerLoad, most_per_s: float | None = None) -> Saving | None:
     """What hits on prompts of the target length save; None outside the prompts that were measured.
 
     A hit spares the prefill of its prefix on every GPU of the server. The restore itself takes no GPU time beyond the

@@ -29,7 +29,7 @@ from kvbench.decide.restore import (
 )
 from kvbench.prefill.curve import Floats, PrefillCurve
 from kvbench.record.batches import known_over_time
-from kvbench.record.results import Caveat, Use
+from kvbench.record.results import PointWarning, Use
 from kvbench.units import format_bandwidth, format_number
 
 SingleKind = Literal["from", "below-range", "above-range"]
@@ -114,7 +114,7 @@ class Crossover:
     verdict: Verdict
     verdict_reason: str
     restore: RestoreCurve | None = None
-    caveats: tuple[Caveat, ...] = ()
+    warnings: tuple[PointWarning, ...] = ()
     run: str = ""
     measured: Measured | None = None
     around: Around = NOTHING_AROUND
@@ -216,7 +216,7 @@ def decide(
         verdict=verdict,
         verdict_reason=why,
         restore=restore,
-        caveats=measured.point.warnings,
+        warnings=measured.point.warnings,
         measured=measured,
         around=around,
         at_target=at_target(use, restore, goal.target_tokens, versus),

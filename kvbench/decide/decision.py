@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kvbench.decide.band import Band, band, recompute_band
-from kvbench.decide.cost import Traffic
+from kvbench.decide.cost import ServerLoad
 from kvbench.decide.crossover import (
     CONFIDENCE,
     PUBLISHED_JOBS,
@@ -79,7 +79,7 @@ class Wanted:
     gpu_copy_bytes_per_s: int | None = None
     hit_overhead_s: float | None = None
     what_ifs: tuple[WhatIf, ...] = ()
-    traffic: Traffic | None = None
+    traffic: ServerLoad | None = None
 
     def holds(self, use: Use) -> bool:
         """Whether the user asked about that model, TP and connector."""

@@ -17,7 +17,7 @@ from kvbench.decide.restore import Measured
 from kvbench.record.batches import known_over_time
 from kvbench.record.histogram import Histogram
 from kvbench.record.latency import latency_of
-from kvbench.record.results import Caveat, Direction, OverTime, PointResult
+from kvbench.record.results import Direction, OverTime, PointResult, PointWarning
 
 _QUANTILES = 500
 
@@ -96,13 +96,13 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
     iops = _log(low.read.iops, high.read.iops, share)
     runtime_s = min(low.point.runtime_s or 0.0, high.point.runtime_s or 0.0)
     read = _direction(histogram, iops, io_bytes)
-    marked = Caveat(
+    marked = PointWarning(
         "interpolated",
         f"not measured: between {low.point.id} and {high.point.id}",
         f"measure it: --numjobs {jobs}" if low.point.numjobs != high.point.numjobs else "measure a model of that size",
         {"low": low.point.id, "high": high.point.id, "share": round(share, 4)},
     )
-    caveats = {caveat.code: caveat for caveat in (*low.point.warnings, *high.point.warnings, marked)}
+    warnings = {warning.code: warning for warning in (*low.point.warnings, *high.point.warnings, marked)}
     point = replace(
         low.point,
         id=f"between {low.point.id} and {high.point.id}",
@@ -115,7 +115,7 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
         series=None,
         rounds=(),
         over_time=_over_time(low.point, high.point),
-        warnings=tuple(caveats.values()),
+        warnings=tuple(warnings.values()),
     )
     return Measured(point, read, histogram, _alone_s(low, high, share))
 

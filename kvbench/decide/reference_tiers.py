@@ -1,6 +1,6 @@
 """The tiers of the published study as figures with their source, to set a user's own tier beside them.
 
-They are read once from profiles/tiers/*.yaml. A figure that contradicts itself is shipped with the reason (``doubt``)
+They are read once from profiles/tiers/*.yaml. A figure that contradicts itself is shipped with the reason (``warning``)
 rather than left out: it is what readers of the study have before their eyes.
 """
 
@@ -27,7 +27,7 @@ _Text = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, slots=True)
 class ReferencePoint:
-    """One published direction of one point; ``doubt`` says why the figure cannot be right as published."""
+    """One published direction of one point; ``warning`` says why the figure cannot be right as published."""
 
     io_bytes: int
     mix: Mix
@@ -37,7 +37,7 @@ class ReferencePoint:
     p50_ns: int
     p99_ns: int
     mean_ns: int | None
-    doubt: str | None
+    warning: str | None
 
     @property
     def iops(self) -> float:
@@ -54,7 +54,7 @@ class ReferenceTier:
     kind: str
     source: str
     method: str
-    caveats: tuple[str, ...]
+    warnings: tuple[str, ...]
     points: tuple[ReferencePoint, ...]
 
 
@@ -69,7 +69,7 @@ class _PointFile(BaseModel):
     p50_ms: _Milliseconds
     p99_ms: _Milliseconds
     mean_ms: _Milliseconds | None = None
-    doubt: _Text | None = None
+    warning: _Text | None = None
 
 
 class _TierFile(BaseModel):
@@ -79,7 +79,7 @@ class _TierFile(BaseModel):
     kind: _Text
     source: _Text
     method: _Text
-    caveats: list[_Text] = []
+    warnings: list[_Text] = []
     points: Annotated[list[_PointFile], Field(min_length=1)]
 
 
@@ -102,7 +102,7 @@ def read_tier(path: Path) -> ReferenceTier:
         where = ".".join(map(str, first["loc"]))
         raise InputFileError(f"{path}: {where}: {first['msg']}; repair it or install kvbench again.") from None
     points = tuple(map(_point, found.points))
-    return ReferenceTier(path.stem, found.name, found.kind, found.source, found.method, tuple(found.caveats), points)
+    return ReferenceTier(path.stem, found.name, found.kind, found.source, found.method, tuple(found.warnings), points)
 
 
 def matching(
@@ -128,7 +128,7 @@ def _point(found: _PointFile) -> ReferencePoint:
         p50_ns=_ns(found.p50_ms),
         p99_ns=_ns(found.p99_ms),
         mean_ns=None if found.mean_ms is None else _ns(found.mean_ms),
-        doubt=found.doubt,
+        warning=found.warning,
     )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kvbench.record.results import Mix
+from kvbench.record.results import Access, Mix
 from kvbench.record.rounds import StopRule
 from kvbench.tiers.tier import DeviceUse
 
-Access = Literal["random", "sequential"]
-Layout = Literal["large-files", "file-per-block"]
+DataLayout = Literal["large-files", "file-per-block"]
 Buffers = Literal["engine", "own", "huge"]
 
 
@@ -33,7 +32,7 @@ class JobSettings:
     auto: bool = False
     precision: float = 0.10
     device: DeviceUse | None = None
-    layout: Layout = "large-files"
+    layout: DataLayout = "large-files"
     block_sizes: tuple[int, ...] = ()
     engine_version: str | None = None
     buffers: Buffers = "own"

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, Predicate
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
@@ -44,6 +44,8 @@ WAYS: tuple[Way, ...] = ("read", "write")
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
 Measure = Annotated[float, Ge(0)]
+# The bins of a histogram in JSON: nanoseconds as a text of digits.
+LatencyName = Annotated[str, Predicate(lambda text: text.isascii() and text.isdecimal() and len(text) < 20)]
 
 _LONGEST_SERIES_S = 1_000_000
 # Of the keys that lead to a fault, so much is repeated.
@@ -126,7 +128,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Caveat:
+class PointWarning:
     """A reason to distrust a number: ``code`` for programs, text for people, and the numbers themselves."""
 
     code: str
@@ -265,7 +267,7 @@ class PointResult:
     histogram: str | None = None
     read: Direction | None = None
     write: Direction | None = None
-    warnings: tuple[Caveat, ...] = ()
+    warnings: tuple[PointWarning, ...] = ()
     conditions: Conditions = Conditions()
     rounds: tuple[Round, ...] = ()
     series: str | None = None
@@ -504,7 +506,7 @@ class DirectionSecond:
     bytes_per_s: Measure = 0
     iops: Measure = 0
     mean_latency_ns: Measure | None = None
-    bins: dict[str, Natural] = field(default_factory=dict)
+    bins: dict[LatencyName, Natural] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

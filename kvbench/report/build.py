@@ -8,10 +8,10 @@ from kvbench import __version__
 from kvbench.decide.crossover import Goal, Verdict
 from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
 from kvbench.decide.runs import LoadedRun
-from kvbench.report import advised, cells, memory
+from kvbench.report import cells, conclusions, memory
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
-from kvbench.report.data import Cell, Doubt, Judgement, Report, scrubbed
-from kvbench.report.decisions import outcome_text
+from kvbench.report.data import Cell, Judgement, JudgementWarning, Report, scrubbed
+from kvbench.report.decision_words import outcome_text
 from kvbench.report.figures import figures
 from kvbench.report.gate import overall
 from kvbench.report.methods import methods
@@ -36,7 +36,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         missing=tuple(_missing(all_judged, runs, wanted)),
         figures=figures(scene),
         sheets=sheets(scene),
-        advice=(*advised.advice(all_judged), *memory.advice(runs)),
+        advice=(*conclusions.advice(all_judged), *memory.advice(runs)),
         methods=methods(wanted),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
     )
@@ -46,7 +46,7 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
 def judgement(item: Judged, runs: Sequence[LoadedRun]) -> Judgement:
     """A tier and use in words, its numbers with their sources, and what to distrust about its point."""
     crossover, use = item.crossover, item.use
-    caveats = item.point.warnings if item.point else ()
+    warnings = item.point.warnings if item.point else ()
     point = point_name(item.run, crossover.point, runs)
     return Judgement(
         tier=item.tier,
@@ -59,7 +59,7 @@ def judgement(item: Judged, runs: Sequence[LoadedRun]) -> Judgement:
         label=use_label(item),
         facts=_facts(item, point),
         point=point or None,
-        doubts=tuple(Doubt(point, caveat.code, caveat.message, caveat.hint) for caveat in caveats),
+        warnings=tuple(JudgementWarning(point, warning.code, warning.message, warning.hint) for warning in warnings),
     )
 
 

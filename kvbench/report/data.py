@@ -67,7 +67,7 @@ class Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class JudgementWarning:
     """A reason to distrust, beside the number it concerns."""
 
     point: str
@@ -90,7 +90,7 @@ class Judgement:
     label: str
     facts: tuple[Cell, ...]
     point: str | None
-    doubts: tuple[Doubt, ...]
+    warnings: tuple[JudgementWarning, ...]
 
 
 @dataclass(frozen=True, slots=True)

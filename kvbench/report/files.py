@@ -53,10 +53,10 @@ def csv_text(sheet: Sheet) -> str:
 def summary_markdown(report: Report) -> str:
     """The decision for a CI log or a chat: finding, verdicts, what is missing, reasons to distrust."""
     tables = [report.sheet("verdicts").only(*_SUMMARY_COLUMNS)] if report.judgements else []
-    doubted = {doubt.point for judgement in report.judgements for doubt in judgement.doubts}
-    if doubted:
+    distrusted = {warning.point for judgement in report.judgements for warning in judgement.warnings}
+    if distrusted:
         every = report.sheet("distrust")
-        rows = tuple(row for row in every.rows if row[0].text in doubted)
+        rows = tuple(row for row in every.rows if row[0].text in distrusted)
         tables.append(replace(every, title="Reasons to distrust these verdicts", rows=rows))
     tables += [sheet.only(*_EVENT_COLUMNS) for sheet in report.sheets if sheet.key == "events"]
     notes = [f"For {report.goal}: {report.verdict}.", *report.missing]

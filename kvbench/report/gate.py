@@ -98,7 +98,7 @@ def summary_markdown(result: Gate) -> str:
 
 
 def _verdict(judgement: Judgement, counts: Counts) -> Verdict:
-    return "cannot say" if counts(doubt.code for doubt in judgement.doubts) else judgement.verdict
+    return "cannot say" if counts(warning.code for warning in judgement.warnings) else judgement.verdict
 
 
 def _observed(judgement: Judgement, verdict: Verdict) -> str:
@@ -107,8 +107,8 @@ def _observed(judgement: Judgement, verdict: Verdict) -> str:
     parts = [reason, *(fact.text for fact in judgement.facts)]
     if judgement.point:
         parts.append(f"rests on {judgement.point}")
-    if judgement.doubts:
-        parts.append("distrust: " + ", ".join(doubt.code for doubt in judgement.doubts))
+    if judgement.warnings:
+        parts.append("distrust: " + ", ".join(warning.code for warning in judgement.warnings))
     return "; ".join(parts)
 
 

@@ -10,11 +10,11 @@ from kvbench.border import bounded
 from kvbench.border.escaping import escaped
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.registry import PROGRAMS, driver_choice
-from kvbench.drivers.settings import Access, Buffers, JobSettings, Layout
+from kvbench.drivers.settings import Buffers, DataLayout, JobSettings
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import ResultFileError, UsageError
 from kvbench.record.point import Point, is_point_id
-from kvbench.record.results import Use, inside, write_atomically
+from kvbench.record.results import Access, Use, inside, write_atomically
 from kvbench.tiers.kinds import program_of
 from kvbench.tiers.tier import Tier
 from kvbench.units import format_bytes, is_one_line
@@ -82,7 +82,7 @@ class Method:
     rwmixread: int = 75
     access: Access = "random"
     published: bool = False
-    layout: Layout = "large-files"
+    layout: DataLayout = "large-files"
     buffers: Buffers = "engine"
     dataset_bytes: int | None = None
     runtime_s: int | None = None

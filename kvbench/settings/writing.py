@@ -244,7 +244,7 @@ def _lmcache(asked: Asked) -> Written:
         {SEED: _SEED_VALUE},
         _parallel(deployed),
         reasons=tuple(reasons),
-        notes=(*asked.numbers.notes, *stored.warnings, *stored.traps),
+        notes=(*asked.numbers.notes, *stored.warnings, *stored.notes),
     )
 
 
@@ -279,7 +279,7 @@ def _llmd(asked: Asked) -> Written:
         {SEED: _SEED_VALUE},
         (*_parallel(deployed), "--distributed-executor-backend", "mp"),
         reasons=tuple(reasons),
-        notes=(*asked.numbers.notes, *stored.warnings, *stored.traps),
+        notes=(*asked.numbers.notes, *stored.warnings, *stored.notes),
     )
 
 

@@ -28,14 +28,14 @@ _ERASURE_CODED = 3
 
 FUSE_FILESYSTEMS = frozenset({"fuse.ceph-fuse", "fuse.ceph"})
 FUSE_REQUEST_BYTES = 128 << 10
-FUSE_CAVEAT = (
+FUSE_WARNING = (
     "ceph-fuse splits every request at 128 KiB (libfuse 2: a block of 2304 KiB became 18 RADOS operations), "
     "so these latencies do not stand for the kernel client"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """How files of a directory are cut into RADOS objects, and in which pool those are."""
 
     pool: str | None
@@ -53,9 +53,9 @@ def client_of(mount: Mount | None) -> Client | None:
     return "kernel" if mount.filesystem == "ceph" else None
 
 
-def caveat_of(client: Client | None) -> str | None:
+def warning_of(client: Client | None) -> str | None:
     """What a measurement through this client does not say, or None."""
-    return FUSE_CAVEAT if client == "ceph-fuse" else None
+    return FUSE_WARNING if client == "ceph-fuse" else None
 
 
 def facts(path: Path, mount: Mount | None, new_file_attribute: Callable[[str], str | None]) -> dict[str, Value]:
@@ -81,7 +81,7 @@ def facts(path: Path, mount: Mount | None, new_file_attribute: Callable[[str], s
     }
 
 
-def layout_of(path: Path, mount_point: Path, read: Callable[[Path, str], str | None]) -> Layout:
+def layout_of(path: Path, mount_point: Path, read: Callable[[Path, str], str | None]) -> FileLayout:
     """The layout that a new file in ``path`` gets: the directory's own or that of the nearest one above."""
     for folder in (path, *path.parents):
         text = read(folder, "ceph.dir.layout")
@@ -89,18 +89,18 @@ def layout_of(path: Path, mount_point: Path, read: Callable[[Path, str], str | N
             return parse_layout(text)
         if folder == mount_point:
             break
-    return Layout(None, None, None, None)
+    return FileLayout(None, None, None, None)
 
 
-def parse_layout(text: str) -> Layout:
-    """``stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=NAME`` as a Layout."""
+def parse_layout(text: str) -> FileLayout:
+    """``stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=NAME`` as a FileLayout."""
     fields = dict(word.partition("=")[::2] for word in text.split())
 
     def number(name: str) -> int | None:
         value = fields.get(name, "")
         return int(value) if value.isdecimal() else None
 
-    return Layout(fields.get("pool"), number("stripe_unit"), number("stripe_count"), number("object_size"))
+    return FileLayout(fields.get("pool"), number("stripe_unit"), number("stripe_count"), number("object_size"))
 
 
 def redundancy(dump: Mapping[str, Any] | str, fsid: str | None, pool: str | None) -> dict[str, Value]:

@@ -41,7 +41,7 @@ def _examine(name: str, target: str, drivers: DriverFindings) -> Diagnosis:
         return unusable(name, target, _not_a_device(target) or error)
     facts = tier.facts()
     looked_at = [*_place(tier), _space(tier), *_renamers(tier), *_in_workspace(tier, drivers)]
-    findings = (*looked_at, *queue_findings(facts), *_caveats(tier))
+    findings = (*looked_at, *queue_findings(facts), *_warnings(tier))
     return Diagnosis(name, target, filesystems.describe(tier.mount), facts, findings)
 
 
@@ -105,8 +105,8 @@ def _direct_io(space: Workspace) -> Iterator[Finding]:
         yield Finding("page cache", "ok", "bypassed by O_DIRECT")
 
 
-def _caveats(tier: DirectoryTier) -> Iterator[Finding]:
-    said = filesystems.caveat(tier.mount)
+def _warnings(tier: DirectoryTier) -> Iterator[Finding]:
+    said = filesystems.warning(tier.mount)
     if said is not None:
         observed, _, hint = said.rpartition("; ")
         yield Finding("meaning", "note", observed, hint)

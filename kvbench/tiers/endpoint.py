@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kvbench.errors import TierError
-from kvbench.host import nearby
+from kvbench.host import own_network
 
 _DEFAULT_REGION = "us-east-1"
 _PORTS = {"http": 80, "https": 443}
@@ -59,7 +59,7 @@ class Endpoint:
     def is_nearby(self, bucket: str) -> bool:
         """Whether requests for ``bucket`` go to a loopback or private address; not when its name has none here."""
         parts = urlsplit(self.url_of(bucket))
-        return bool(nearby.is_nearby(parts.hostname or "", parts.port or _PORTS[parts.scheme]))
+        return bool(own_network.is_nearby(parts.hostname or "", parts.port or _PORTS[parts.scheme]))
 
 
 def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:

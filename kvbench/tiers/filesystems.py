@@ -43,13 +43,13 @@ def object_mount(mount: Mount) -> str | None:
     return _OBJECT_MOUNTS.get(mount.filesystem) or _OBJECT_MOUNTS.get(mount.source)
 
 
-def caveat(mount: Mount | None) -> str | None:
+def warning(mount: Mount | None) -> str | None:
     """What measuring this kind of directory does not say, with the next step; None when there is nothing to warn of."""
     if mount is None:
         return None
     if program := object_mount(mount):
         return f"{program} keeps local copies, so reads may never reach the object store; measure s3://bucket/prefix"
-    if said := ceph.caveat_of(ceph.client_of(mount)):
+    if said := ceph.warning_of(ceph.client_of(mount)):
         return f"{said}; mount CephFS with the kernel client to measure what a server would use"
     said_by_kind = {
         "memory": "its data is in this host's memory, O_DIRECT or not; name a directory on the storage tier",

@@ -48,7 +48,7 @@ def test_reads_writes_and_the_mix_are_measured_with_whole_latencies(folder: Path
     ]
     for point in measured.points():
         assert (point["status"], point["latency_source"]) == ("ok", "lat")
-        codes = [caveat["code"] for caveat in point["warnings"]]
+        codes = [warning["code"] for warning in point["warnings"]]
         assert "ceph-fuse" in codes
         assert "littles-law" not in codes
         job = measured.fio(point)
@@ -172,7 +172,7 @@ def test_osds_that_hang_in_mid_run_are_survived_and_show(
         assert entry["events"] == [event["text"]]
         paused = series[event["second"] - 1 : event["second"] - 1 + int(match[1])]
         assert all(entry["read"]["iops"] < 0.05 * usual for entry in paused)
-    assert "events" in [caveat["code"] for caveat in point["warnings"]]
+    assert "events" in [warning["code"] for warning in point["warnings"]]
     assert leftovers(folder) == []
 
 

@@ -35,7 +35,7 @@ def fill(loop: Loop) -> None:
 
 
 def codes(point: dict[str, object]) -> set[str]:
-    return {caveat["code"] for caveat in point["warnings"]}  # type: ignore[attr-defined]
+    return {warning["code"] for warning in point["warnings"]}  # type: ignore[attr-defined]
 
 
 def test_reads_need_no_consent_and_change_nothing(fresh_loop: MakeLoop, run_fio: Run) -> None:

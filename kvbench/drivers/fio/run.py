@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import Interrupted, ToolError
+from kvbench.host.stuck import LongCalls
 
 # lat_ns percentiles beside clat_ns, and N in every latency object: fio 3.19 (RHEL 8) is the oldest seen with both.
 OLDEST_FIO = (3, 19)
@@ -193,12 +194,12 @@ def current_rate(log_text: str) -> str | None:
 
 
 def _wait(child: subprocess.Popen[bytes], log: Path, timeout_s: float, on_rate: Callable[[str], None]) -> bool:
-    deadline = time.monotonic() + timeout_s
+    deadline, calls = time.monotonic() + timeout_s, LongCalls(child.pid)
     while True:
         try:
             child.wait(_POLL_S)
         except subprocess.TimeoutExpired:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or calls.hangs():
                 return False
             on_rate(current_rate(_tail(log)) or "")
         else:

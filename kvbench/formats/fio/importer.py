@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from kvbench.checks import judge
 from kvbench.formats.fio.asked import asked_runtime_s, beside_in_flight, counted_jobs, unnamed_jobs
-from kvbench.formats.fio.caveats import notes_of
 from kvbench.formats.fio.disks import DirectReads, delivered_share, direct_reads
 from kvbench.formats.fio.merge import merged
 from kvbench.formats.fio.options import (
@@ -31,8 +30,9 @@ from kvbench.formats.fio.point import (
     submission_ns_of,
 )
 from kvbench.formats.fio.read import FioJob, FioOutput
+from kvbench.formats.fio.warnings import notes_of
 from kvbench.record.point import slug
-from kvbench.record.results import Caveat, Conditions, Mix, Observation, PointResult, Status
+from kvbench.record.results import Conditions, Mix, Observation, PointResult, PointWarning, Status
 from kvbench.tiers.limits import Limit
 
 _MIX_OF_RW: dict[str, Mix] = {
@@ -153,7 +153,7 @@ def _status(job: FioJob, output: FioOutput) -> tuple[Status, str | None]:
     return "ok", None
 
 
-def _io_bytes(job: FioJob, jobs: int) -> tuple[int, Caveat | None]:
+def _io_bytes(job: FioJob, jobs: int) -> tuple[int, PointWarning | None]:
     """Bytes per operation as done; the option only confirms them, since it can be another job's (axboe/fio#2132)."""
     sides = {name: side for name, side in (("read", job.read), ("write", job.write)) if side is not None}
     ios, done = sum(side.ios for side in sides.values()), sum(side.bytes for side in sides.values())
@@ -167,7 +167,7 @@ def _io_bytes(job: FioJob, jobs: int) -> tuple[int, Caveat | None]:
     measured, text = round(done / ios), block_size_text(job.options)
     if text is None:
         return measured, None
-    return measured, Caveat(
+    return measured, PointWarning(
         "block-size",
         f"the job says {text} and moved {measured:,} bytes per operation on average",
         "the entry mixes block sizes; run fio with one group per block size",

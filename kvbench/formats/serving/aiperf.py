@@ -24,7 +24,7 @@ NAME = "AIPerf"
 _NS = 1e-9
 
 
-class _Load(Foreign):
+class _LoadSettings(Foreign):
     kind: Any = None
     concurrency: Setting = None
     request_rate: Rate = None
@@ -43,7 +43,7 @@ class _Models(Foreign):
 class _Config(Foreign):
     models: Annotated[_Models | None, Optional] = None
     endpoint: Annotated[_Endpoint | None, Optional] = None
-    loadgen: Annotated[_Load | None, Optional] = None
+    loadgen: Annotated[_LoadSettings | None, Optional] = None
     phases: Any = None
 
 
@@ -147,7 +147,7 @@ def _export_beside(path: Path) -> ServingRun | None:
 def _from_export(export: _Export, path: Path) -> ServingRun:
     config = export.input_config or _Config()
     endpoint = config.endpoint or _Endpoint()
-    load = config.loadgen or _profiling(config.phases) or _Load()
+    load = config.loadgen or _profiling(config.phases) or _LoadSettings()
     names = (config.models.items if config.models else None, endpoint.model_names)
     counted: Literal["server", "client"] = "server" if export.usage_prompt_tokens else "client"
     return ServingRun(
@@ -163,10 +163,10 @@ def _from_export(export: _Export, path: Path) -> ServingRun:
     )
 
 
-def _profiling(phases: Any) -> _Load | None:
+def _profiling(phases: Any) -> _LoadSettings | None:
     """The load of the phase that was measured: ``phases`` is a list, or an object by name."""
     listed = phases if isinstance(phases, list) else list(phases.values()) if isinstance(phases, dict) else []
-    found = [_Load.model_validate(phase) for phase in listed if isinstance(phase, dict)]
+    found = [_LoadSettings.model_validate(phase) for phase in listed if isinstance(phase, dict)]
     return next((load for load in found if load.kind != "warmup"), None)
 
 

@@ -100,14 +100,14 @@ class _Arguments(Foreign):
     request_rate: Rate = None
 
 
-class _Load(_Component):
+class _LoadSettings(_Component):
     name: Text = None
     args: Annotated[_Arguments | None, Optional] = None
 
 
 class _Scenario(Foreign):
     model: Annotated[_Named | None, Optional] = None
-    load: Annotated[_Load | None, Optional] = None
+    load: Annotated[_LoadSettings | None, Optional] = None
     stack: list[_Component] | None = None
 
 
@@ -139,7 +139,7 @@ def _is_report(document: Any) -> bool:
 
 def _run(report: _Report, path: Path) -> ServingRun:
     scenario = report.scenario or _Scenario()
-    load = scenario.load or _Load()
+    load = scenario.load or _LoadSettings()
     asked, told = load.args or _Arguments(), load.standardized or _Standardized()
     parts = [part.standardized for part in scenario.stack or () if part.standardized is not None]
     models = [model for model in (scenario.model, *(part.model for part in parts)) if model is not None]

@@ -54,7 +54,7 @@ class ServingRun:
     ``concurrency`` is the most requests that the client kept in flight (None: no limit, or not said), ``request_rate``
     what it sent per second (infinite: all at once). ``lengths_from`` says who counted the prompt tokens: a client's
     count can be far from what the server got (vllm-project/vllm#10847). ``shared_prefixes`` names the data set whose
-    prompts share their beginnings by design. ``notes`` are doubts that only the format sees.
+    prompts share their beginnings by design. ``notes`` are warnings that only the format sees.
     """
 
     tool: str

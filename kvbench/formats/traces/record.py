@@ -84,7 +84,9 @@ class Builder:
 
     def _check(self, request: Request) -> None:
         if not 0 <= request.prompt_tokens <= MOST_TOKENS:
-            raise ValueError(f"a prompt of {request.prompt_tokens} tokens does not exist")
+            raise ValueError(f"a prompt of {str(request.prompt_tokens)[:40]} tokens does not exist")
+        if request.output_tokens is not None and not 0 <= request.output_tokens <= MOST_TOKENS:
+            raise ValueError(f"an answer of {str(request.output_tokens)[:40]} tokens does not exist")
         if request.arrival_s is not None and not abs(request.arrival_s) <= LONGEST_S:
             raise ValueError(f"{request.arrival_s} is no time of arrival")
         if self.block_tokens is None:

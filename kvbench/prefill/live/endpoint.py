@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from kvbench.errors import MeasurementError, UsageError
-from kvbench.host import nearby
+from kvbench.host import own_network
 
 Api = Literal["completions", "chat"]
 
@@ -76,7 +76,7 @@ def parse_url(text: str) -> Endpoint:
 
 def is_nearby(endpoint: Endpoint) -> bool:
     """Whether every address of the host is loopback or private; MeasurementError when the name has no address."""
-    found = nearby.is_nearby(endpoint.host, endpoint.port)
+    found = own_network.is_nearby(endpoint.host, endpoint.port)
     if found is None:
         raise MeasurementError(f"the host name {endpoint.host} has no address here; check --url and the name service.")
     return found
@@ -84,7 +84,7 @@ def is_nearby(endpoint: Endpoint) -> bool:
 
 def needs_yes(endpoint: Endpoint) -> bool | None:
     """Whether measuring it needs ``--yes``; None when its name has no address here."""
-    found = nearby.is_nearby(endpoint.host, endpoint.port)
+    found = own_network.is_nearby(endpoint.host, endpoint.port)
     return None if found is None else not found
 
 

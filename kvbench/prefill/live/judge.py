@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kvbench.prefill.live.log import Record
 from kvbench.prefill.live.plan import Plan
-from kvbench.record.results import Caveat
+from kvbench.record.results import PointWarning
 from kvbench.record.stats import interval_ranks
 from kvbench.units import format_duration_ns, format_tokens
 
@@ -49,7 +49,7 @@ class LengthResult:
     low_ns: int | None
     high_ns: int | None
     reason: str | None
-    warnings: tuple[Caveat, ...]
+    warnings: tuple[PointWarning, ...]
 
     @property
     def usable(self) -> tuple[JudgedSample, ...]:
@@ -176,16 +176,16 @@ _WARNINGS = {
 }
 
 
-def _warnings(judged: Sequence[JudgedSample]) -> tuple[Caveat, ...]:
+def _warnings(judged: Sequence[JudgedSample]) -> tuple[PointWarning, ...]:
     usable = [item for item in judged if item.refused is None]
     found = []
     for code, (message, hint) in _WARNINGS.items():
         if count := sum(1 for item in usable if code in item.codes):
-            found.append(Caveat(code, f"{message} ({count} of {len(usable)} samples).", hint, {"samples": count}))
+            found.append(PointWarning(code, f"{message} ({count} of {len(usable)} samples).", hint, {"samples": count}))
     if refused := [item for item in judged if item.refused is not None]:
         message = f"{len(refused)} of {len(judged)} samples are left out; the last one: {refused[-1].refused}."
         hint = "See the log for every one of them."
-        found.append(Caveat("refused-samples", message, hint, {"samples": len(refused)}))
+        found.append(PointWarning("refused-samples", message, hint, {"samples": len(refused)}))
     if usable and all(item.record.exchange.cached_tokens is None for item in usable):
         message = "the server does not say how much came out of its prefix cache; only the unique prompts speak for it."
         # vLLM up to 0.25 at least (chat_completion/serving.py) leaves a zero out, so it is silent on a cold prompt.
@@ -193,5 +193,5 @@ def _warnings(judged: Sequence[JudgedSample]) -> tuple[Caveat, ...]:
             "SGLang says it with --enable-cache-report, vLLM with --enable-prompt-tokens-details (many versions only "
             "when there was some)."
         )
-        found.append(Caveat("cache-unknown", message, hint, {}))
+        found.append(PointWarning("cache-unknown", message, hint, {}))
     return tuple(found)

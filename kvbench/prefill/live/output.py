@@ -20,7 +20,7 @@ from kvbench.prefill.live.endpoint import Endpoint
 from kvbench.prefill.live.log import Record
 from kvbench.prefill.live.plan import Plan
 from kvbench.prefill.live.server import hit_tokens
-from kvbench.record.results import Caveat, write_atomically
+from kvbench.record.results import PointWarning, write_atomically
 from kvbench.units import format_tokens
 
 SCHEMA_VERSION = 1
@@ -105,7 +105,7 @@ def summary(
         "prefix_cache_counters": {"before": contact.counters, "after": counters_after},
         "lengths": [_length(found, plan) for found in results],
         "requests": _requests(records),
-        "warnings": [asdict(caveat) for caveat in run_warnings(plan, contact, results, counters_after)],
+        "warnings": [asdict(warning) for warning in run_warnings(plan, contact, results, counters_after)],
         "environment": environment.collect(None),
         "files": {
             "csv": {str(count): str(path) for count, path in files.csv.items()},
@@ -143,14 +143,14 @@ def table(results: Sequence[judge.LengthResult], data: dict[str, Any], concurren
 
 def run_warnings(
     plan: Plan, contact: Contact, results: Sequence[judge.LengthResult], counters_after: dict[str, float] | None
-) -> list[Caveat]:
+) -> list[PointWarning]:
     """Doubts about the measurement as a whole."""
     found = []
     hits = hit_tokens(contact.counters, counters_after)
     if hits:
         message = f"the server's own counters say that {hits:,.0f} prompt tokens came out of a cache meanwhile."
         hint = "Measure while nobody else uses the server, or with its prefix cache off."
-        found.append(Caveat("cache-counters", message, hint, {"tokens": hits}))
+        found.append(PointWarning("cache-counters", message, hint, {"tokens": hits}))
     hint = "The log says why; --resume measures only what is missing."
     for code, what, wanted in (
         ("missing-lengths", "no usable sample", [result for result in results if not result.usable]),
@@ -158,7 +158,7 @@ def run_warnings(
     ):
         if wanted:
             names = ", ".join(f"{format_tokens(r.asked_tokens)} tokens ({r.concurrency} at a time)" for r in wanted)
-            found.append(Caveat(code, f"{what} of {names}.", hint, {"lengths": len(wanted)}))
+            found.append(PointWarning(code, f"{what} of {names}.", hint, {"lengths": len(wanted)}))
     return found
 
 
@@ -181,7 +181,7 @@ def _length(found: judge.LengthResult, plan: Plan) -> dict[str, Any]:
         "median_low_ns": found.low_ns,
         "median_high_ns": found.high_ns,
         "reason": found.reason,
-        "warnings": [asdict(caveat) for caveat in found.warnings],
+        "warnings": [asdict(warning) for warning in found.warnings],
     }
 
 

@@ -305,6 +305,6 @@ def _outcome(found: judge.LengthResult) -> str:
     where = _where(found.asked_tokens, found.concurrency)
     if found.median_ns is None:
         return f"{where}: nothing usable ({found.reason})"
-    codes = ", ".join(caveat.code for caveat in found.warnings)
+    codes = ", ".join(warning.code for warning in found.warnings)
     samples = "1 sample" if len(found.usable) == 1 else f"{len(found.usable)} samples"
     return f"{where}: {format_duration_ns(found.median_ns)}, {samples}" + (f"  (distrust: {codes})" if codes else "")

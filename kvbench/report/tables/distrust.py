@@ -69,6 +69,6 @@ def _seen(runs: Sequence[LoadedRun]) -> Iterator[Seen]:
             named = point_name(run, point.id, runs)
             if point.status != "ok":
                 yield Seen(named, point.status, point.reason or "", _UNFINISHED, ok=False)
-            for caveat in point.warnings:
-                values = ", ".join(f"{key} = {plain(value)}" for key, value in caveat.values.items())
-                yield Seen(named, caveat.code, caveat.message, caveat.hint, values)
+            for warning in point.warnings:
+                values = ", ".join(f"{key} = {plain(value)}" for key, value in warning.values.items())
+                yield Seen(named, warning.code, warning.message, warning.hint, values)

@@ -102,13 +102,13 @@ def _interval(at: Side) -> str:
     return f"{'?' if low is None else format_ms(low)} to {'?' if high is None else format_ms(high)}"
 
 
-def _doubts(at: Side) -> str:
+def _warnings(at: Side) -> str:
     """The codes of its warnings, what is not known of its cache, and why it did not finish.
 
     For reads that nothing proves that no cache answered this is said; it is no fault of a result, so no warning.
     """
     point = at.point
-    found = [caveat.code for caveat in point.warnings]
+    found = [warning.code for warning in point.warnings]
     unproven = at.name == "read" and point.driver != "memory" and point.conditions.cache_state == "unknown"
     if unproven and "cache-state-unknown" not in found:
         found.append("(cache state unknown)")
@@ -163,7 +163,7 @@ COLUMNS: tuple[Column[Side], ...] = (
         short=Short("requests"),
     ),
     name("buffer_memory", "memory", lambda at: at.point.conditions.buffer_memory or "", "--buffers"),
-    name("distrust", "distrust", _doubts, short=Short(unknown="")),
+    name("distrust", "distrust", _warnings, short=Short(unknown="")),
 )
 
 

@@ -11,7 +11,7 @@ from kvbench.decide.decision import PUBLISHED_COSTS_S
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.columns import Column, narrow, words
 from kvbench.report.data import Sheet
-from kvbench.report.decisions import single_text
+from kvbench.report.decision_words import single_text
 from kvbench.units import format_duration_s, format_tokens
 
 

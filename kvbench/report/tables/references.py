@@ -32,7 +32,7 @@ class Shown:
     bytes_per_s: float
     p50_ns: int | None
     p99_ns: int | None
-    doubt: str
+    warning: str
     published_in: str
     file: str = ""
 
@@ -61,7 +61,7 @@ COLUMNS: tuple[Column[Shown], ...] = (
     ),
     number("p50_ns", "p50", lambda row: row.p50_ns, format_duration_ns, lambda row: row.latency_source),
     number("p99_ns", "p99", lambda row: row.p99_ns, format_duration_ns, lambda row: row.latency_source),
-    name("doubt", "distrust", lambda row: row.doubt),
+    name("doubt", "distrust", lambda row: row.warning),
     name("published_in", "source", lambda row: row.published_in),
 )
 
@@ -91,11 +91,11 @@ def _rows(runs: Sequence[LoadedRun], tiers: Sequence[ReferenceTier]) -> Iterator
 def _own(run: LoadedRun, point: PointResult, way: str, side: Direction, runs: Sequence[LoadedRun]) -> Shown:
     tier, latency = run.label(point.tier, runs), side.latency_ns or LatencyNs()
     kind = (point.io_bytes, point.mix, way, point.numjobs)
-    doubts = ", ".join(caveat.code for caveat in point.warnings)
-    return Shown(*kind, tier, side.bytes_per_s, latency.p50, latency.p99, doubts, _YOURS, point.source)
+    codes = ", ".join(warning.code for warning in point.warnings)
+    return Shown(*kind, tier, side.bytes_per_s, latency.p50, latency.p99, codes, _YOURS, point.source)
 
 
 def _published(tier: ReferenceTier, figure: ReferencePoint) -> Shown:
     kind = (figure.io_bytes, figure.mix, figure.direction, figure.numjobs)
     numbers = (figure.bytes_per_s, figure.p50_ns, figure.p99_ns)
-    return Shown(*kind, tier.name, *numbers, figure.doubt or "", tier.source)
+    return Shown(*kind, tier.name, *numbers, figure.warning or "", tier.source)

@@ -20,7 +20,7 @@ from kvbench.report.cells import (
 )
 from kvbench.report.columns import Column, Short, at_once, name, narrow, number, sheet, words
 from kvbench.report.data import UNKNOWN, Cell, Sheet
-from kvbench.report.decisions import outcome_text, reasons_text, single_text
+from kvbench.report.decision_words import outcome_text, reasons_text, single_text
 from kvbench.report.scene import Scene
 from kvbench.units import format_bytes, format_count, format_duration_ns, format_tokens
 
@@ -82,7 +82,7 @@ def _single_tokens(single: SingleBlock, source: str) -> Cell:
 
 
 def _distrust(row: Ruling) -> str:
-    return ", ".join(caveat.code for caveat in row.item.point.warnings) if row.item.point else ""
+    return ", ".join(warning.code for warning in row.item.point.warnings) if row.item.point else ""
 
 
 COLUMNS: tuple[Column[Ruling], ...] = (

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from kvbench.formats.fio.asked import in_flight, unnamed_jobs
 from kvbench.formats.fio.options import direct_of
 from kvbench.formats.fio.read import FioBeside, FioJob, FioLatency, FioOutput
-from kvbench.record.results import Caveat, Value
+from kvbench.record.results import PointWarning, Value
 from kvbench.units import format_count, format_duration_ns
 
 _NOT_INVALIDATED = re.compile(r"cache invalidation of .* failed", re.IGNORECASE)
 _CAPPED = re.compile(r"^note: both iodepth >= 1 and synchronous I/O engine", re.MULTILINE)
 
 
-def notes_of(output: FioOutput, entries: Sequence[FioJob], job: FioJob) -> Iterator[Caveat]:
+def notes_of(output: FioOutput, entries: Sequence[FioJob], job: FioJob) -> Iterator[PointWarning]:
     """What the file says about itself that a reader of ``job`` must know."""
     if output.cut_off:
         yield _cut_off()
@@ -33,16 +33,16 @@ def notes_of(output: FioOutput, entries: Sequence[FioJob], job: FioJob) -> Itera
     yield from _percentiles_missing(job)
 
 
-def _cut_off() -> Caveat:
-    return Caveat(
+def _cut_off() -> PointWarning:
+    return PointWarning(
         "cut-off",
         "the last document of the file is cut off; these are the counts of the one before",
         "keep fio's whole output",
     )
 
 
-def _several_runs(earlier: int) -> Caveat:
-    return Caveat(
+def _several_runs(earlier: int) -> PointWarning:
+    return PointWarning(
         "several-runs",
         f"the file holds {earlier + 1} runs of the same jobs one after the other; only the last one counts here",
         "import each run from a file of its own",
@@ -50,28 +50,28 @@ def _several_runs(earlier: int) -> Caveat:
     )
 
 
-def _not_invalidated() -> Caveat:
+def _not_invalidated() -> PointWarning:
     # axboe/fio#1060: the run goes on without the right to invalidate, and reads may be cached.
-    return Caveat(
+    return PointWarning(
         "cache-not-invalidated",
         "fio could not invalidate the cache of its file before the run, so reads may have been cached",
         "run fio with the right to do so, or with direct=1 on a mount that honours it",
     )
 
 
-def _capped() -> Caveat:
+def _capped() -> PointWarning:
     # axboe/fio#1333, #1388: the note is all that is left of the depth that was asked for.
-    return Caveat(
+    return PointWarning(
         "queue-depth",
         "fio notes that its synchronous engine caps the queue depth at 1",
         "use an asynchronous ioengine or more jobs",
     )
 
 
-def _jobs_not_named(job: FioJob, jobs: int) -> Caveat:
+def _jobs_not_named(job: FioJob, jobs: int) -> PointWarning:
     depth = job.options.get("iodepth", "1")
     busy = in_flight(job) or 0.0
-    return Caveat(
+    return PointWarning(
         "jobs-not-named",
         f"the file does not say how many jobs ran (axboe/fio#237): {busy:.1f} operations were in flight on average at "
         f"depth {depth}, so {jobs} are taken",
@@ -84,9 +84,9 @@ def _syncing(job: FioJob) -> str | None:
     return next((name for name in ("fdatasync", "fsync", "sync_file_range") if job.options.get(name, "0") != "0"), None)
 
 
-def _syncs_left_out(syncs: FioBeside, name: str) -> Caveat:
+def _syncs_left_out(syncs: FioBeside, name: str) -> PointWarning:
     # axboe/fio#1477: fio times them in a section of their own.
-    return Caveat(
+    return PointWarning(
         "sync-left-out",
         f"the write latency leaves out {name}: {format_count(syncs.ios)} of them took "
         f"{format_duration_ns(syncs.mean_ns)} each on average",
@@ -95,7 +95,7 @@ def _syncs_left_out(syncs: FioBeside, name: str) -> Caveat:
     )
 
 
-def _percentiles_missing(job: FioJob) -> Iterator[Caveat]:
+def _percentiles_missing(job: FioJob) -> Iterator[PointWarning]:
     """Percentiles that a decision needs and fio was not asked for, or gave wrong."""
     for name in ("read", "write"):
         latency = _latency(job, name)
@@ -103,7 +103,7 @@ def _percentiles_missing(job: FioJob) -> Iterator[Caveat]:
             continue
         if latency.dropped:
             percent, why = latency.dropped[0]
-            yield Caveat(
+            yield PointWarning(
                 "percentile-dropped",
                 f"of the {name} latencies {why}: it is left out, the others agree with each other",
                 "see where the file was changed, or measure again with --output-format=json+",
@@ -111,7 +111,7 @@ def _percentiles_missing(job: FioJob) -> Iterator[Caveat]:
             )
         missing = [f"p{percent:g}" for percent in (50.0, 99.0) if _is_missing(latency, percent)]
         if missing:
-            yield Caveat(
+            yield PointWarning(
                 "percentiles-missing",
                 f"fio's percentile_list leaves out {' and '.join(missing)} of the {name}s, and there is no histogram",
                 "run fio without percentile_list, or with --output-format=json+",
@@ -126,7 +126,7 @@ def _is_missing(latency: FioLatency, percent: float) -> bool:
     )
 
 
-def _not_mergeable(entries: Sequence[FioJob], job: FioJob) -> Iterator[Caveat]:
+def _not_mergeable(entries: Sequence[FioJob], job: FioJob) -> Iterator[PointWarning]:
     """Percentiles of several processes without histograms: only that the whole lies between the parts is known."""
     parts = {name: _p99s(entries, name) for name in ("read", "write") if _has_no_percentiles(job, name)}
     parts = {name: known for name, known in parts.items() if len(known) > 1}
@@ -139,7 +139,7 @@ def _not_mergeable(entries: Sequence[FioJob], job: FioJob) -> Iterator[Caveat]:
     values: dict[str, Value] = {"processes": max(map(len, parts.values()))}
     for name, known in parts.items():
         values |= {f"{name}_p99_low_ns": known[0], f"{name}_p99_high_ns": known[-1]}
-    yield Caveat(
+    yield PointWarning(
         "percentiles-not-mergeable",
         f"{format_count(len(entries))} processes reported percentiles of their own (p99 {text}), "
         "which cannot be averaged",

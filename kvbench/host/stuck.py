@@ -1,0 +1,134 @@
+"""Which threads of a process wait in the kernel for a file: calls on a tier that does not answer never return.
+
+Neither a signal nor SIGKILL ends such a wait (a FUSE request that its server has taken, NFS and CephFS mounted hard),
+so that a process can only be left behind. Linux shows the call of each thread in /proc/PID/task/TID/syscall.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+# Longer than any call on a file that a tier is measured with. The variable is for who knows his tier better.
+LONGEST_CALL_S = 60.0
+LONGEST_CALL_VARIABLE = "KVBENCH_LONGEST_CALL_S"
+
+# Numbers of the system calls that wait for a file system (Linux: asm-generic/unistd.h, arch/x86/entry syscall_64.tbl).
+# Those of the first set take a descriptor as their first argument, those of the second a directory's, or AT_FDCWD.
+_X86 = (
+    frozenset({0, 1, 3, 5, 17, 18, 19, 20, 73, 74, 75, 77, 78, 138, 217, 221, 277, 285, 295, 296, 306}),
+    frozenset({257, 258, 262, 263, 264, 265, 269, 280, 316, 332, 439}),
+    frozenset({2, 4, 6, 21, 76, 80, 82, 83, 84, 85, 86, 87, 88, 89, 90, 92, 132, 137, 188, 191, 194}),
+)
+_ARM = (
+    frozenset({32, 44, 46, 47, 50, 52, 55, 57, 61, 63, 64, 65, 66, 67, 68, 69, 70, 80, 82, 83, 84, 223, 267}),
+    frozenset({34, 35, 36, 37, 38, 48, 53, 54, 56, 78, 79, 88, 276, 291, 439}),
+    frozenset({5, 8, 11, 43, 45, 49}),
+)
+_NONE: tuple[frozenset[int], ...] = (frozenset(), frozenset(), frozenset())
+_CALLS = {"x86_64": _X86, "aarch64": _ARM}
+
+# Whoever reads or writes these waits for somebody else by design.
+_NO_FILE = ("/dev/pts/", "/dev/tty", "/dev/null", "/dev/console", "/proc/")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One call that a thread is in: equal to a later one only if it is the same; ``place`` where it is known."""
+
+    thread: int
+    call: str
+    switches: int
+    place: str | None
+
+
+class LongCalls:
+    """Watches the calls on files of a process, asked again and again."""
+
+    def __init__(self, pid: int) -> None:
+        """Nothing is known before the first look."""
+        self._pid = pid
+        self._since: dict[Waiting, float] = {}
+
+    def oldest(self) -> tuple[Waiting, float] | None:
+        """The call that was there at every look for longest, and for how many seconds; None where no thread waits."""
+        now = time.monotonic()
+        self._since = {call: self._since.get(call, now) for call in waiting_for_files(self._pid)}
+        call = min(self._since, key=lambda call: self._since[call], default=None)
+        return None if call is None else (call, now - self._since[call])
+
+    def hangs(self) -> bool:
+        """Whether a call has not returned for as long as none should take."""
+        oldest = self.oldest()
+        return oldest is not None and oldest[1] >= longest_call_s()
+
+
+def longest_call_s() -> float:
+    """Seconds after which a call on a tier counts as one that never returns."""
+    try:
+        return float(os.environ[LONGEST_CALL_VARIABLE])
+    except (KeyError, ValueError):
+        return LONGEST_CALL_S
+
+
+def waiting_for_files(pid: int) -> frozenset[Waiting]:
+    """The calls on files in which threads of the process are now; none where the kernel does not tell."""
+    found: set[Waiting] = set()
+    process = Path(f"/proc/{pid}")
+    with suppress(OSError):
+        for task in (process / "task").iterdir():
+            with suppress(OSError, ValueError):
+                waiting = _of_thread(process, task)
+                found |= set() if waiting is None else {waiting}
+    return frozenset(found)
+
+
+def _of_thread(process: Path, task: Path) -> Waiting | None:
+    state = _text(task / "stat").rpartition(")")[2].split()[0]
+    if state in "tT":
+        return None
+    try:
+        call = _text(task / "syscall").strip()
+    except PermissionError:
+        # A hardened kernel shows the state only.
+        call = "-1"
+    number, *arguments = call.split()
+    if number == "running":
+        return None
+    # In no call: a fault of a mapped file, where the wait is one that no signal ends.
+    is_file, place = (state == "D", None) if number == "-1" else _file_of(process, int(number), arguments)
+    return Waiting(int(task.name), call, _switches(task), place) if is_file else None
+
+
+def _file_of(process: Path, number: int, arguments: list[str]) -> tuple[bool, str | None]:
+    """Whether the call is one on a file, and where that is known, on which."""
+    on_descriptor, on_path, other = _CALLS.get(platform.machine(), _NONE)
+    if number in other:
+        return True, None
+    if number not in on_descriptor and number not in on_path:
+        return False, None
+    place = _link(process, int(arguments[0], 16))
+    if number in on_path or place is None:
+        return True, place
+    return place.startswith("/") and not place.startswith(_NO_FILE), place
+
+
+def _switches(task: Path) -> int:
+    """How often the thread gave up its processor: a thread that still waits has not done so again."""
+    lines = _text(task / "status").splitlines()
+    return sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+
+
+def _link(process: Path, descriptor: int) -> str | None:
+    """What a descriptor leads to; None for one that is closing, or for the working directory."""
+    with suppress(OSError):
+        return str((process / "fd" / str(descriptor)).readlink())
+    return None
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="ascii", errors="replace")
