@@ -2,7 +2,8 @@
 
     python benchmarks/startup.py [ROUNDS]
 
-Every round runs each command once, in turn, so that drift of the machine hits all of them; medians are compared.
+Every round runs each command once, in turn, so that drift of the machine hits all of them; medians are compared: each
+with the bare application's command and with its --help.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ app()
 
 
 def main(rounds: int) -> None:
-    """Print a line for each command: median seconds and the ratio to the bare typer application."""
+    """Print a line for each command: median seconds and the ratios to the bare typer application and to its --help."""
     with tempfile.TemporaryDirectory() as folder:
         bare = Path(folder) / "bare.py"
         bare.write_text(BARE_TYPER)
@@ -46,11 +47,11 @@ def main(rounds: int) -> None:
                 seconds = _wall_s(command)
                 if round_number:  # the first round only warms the file caches
                     times[name].append(seconds)
-    bare_s = statistics.median(times["bare typer application"])
+    bare_s, bare_help_s = (statistics.median(times[name]) for name in ("bare typer application", "bare typer --help"))
     for name, values in times.items():
         median = statistics.median(values)
-        spread = f"(min {min(values):.3f}, max {max(values):.3f})"
-        print(f"{name:36} {median:6.3f} s   {median / bare_s:5.2f} x bare   {spread}")
+        ratios = f"{median / bare_s:5.2f} x bare   {median / bare_help_s:5.2f} x bare --help"
+        print(f"{name:36} {median:6.3f} s   {ratios}   (min {min(values):.3f}, max {max(values):.3f})")
 
 
 def _wall_s(command: list[str]) -> float:

@@ -36,6 +36,7 @@ def test_the_published_trap_is_explained_to_whoever_decides() -> None:
     assert "one request would need" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("iops", "words"),
     [
@@ -63,6 +64,7 @@ def test_nothing_is_said_without_prefill() -> None:
     assert in_plain_words(FAST, None) == ""
 
 
+@pytest.mark.slow
 def test_tiers_are_chosen_by_who_can_read_them() -> None:
     said = which_tier([FAST, SLOW], {"nvme": False, "cephfs": True})
     assert said[0].startswith("One node: nvme, which restores 16,384 tokens in")
@@ -73,6 +75,7 @@ def test_tiers_are_chosen_by_who_can_read_them() -> None:
     assert both[1].startswith("Pods that move and several replicas: ceph2, since all of them can read it")
 
 
+@pytest.mark.slow
 def test_a_tier_that_wins_is_rejected_where_it_breaks_the_budget() -> None:
     at = measured(4000.0)
     # 1,024 blocks at 4,000 a second are 256 ms: faster than the 500 ms of prefill, and more than 100 ms.
@@ -91,6 +94,7 @@ def test_nothing_is_chosen_from_tiers_that_nobody_can_judge() -> None:
     assert which_tier([unknown], {}) == []
 
 
+@pytest.mark.slow
 def test_threads_are_as_many_as_saturate_the_tier() -> None:
     crossover = decided("nvme", 20_000.0, connector="vllm-fs")
     found = {item.option: item for item in settings_of(crossover, {1: 100.0, 8: 955.0, 16: 1000.0})}
@@ -124,6 +128,7 @@ def test_an_interval_that_leaves_it_open_sets_nothing() -> None:
     assert options("unknown", None, None, "not viable") == ["leave this tier out"]
 
 
+@pytest.mark.slow
 def test_fewer_threads_than_the_default_need_a_measurement_of_as_many() -> None:
     crossover = decided("nvme", 20_000.0, connector="vllm-fs")
     for rates in ({1: 100.0, 8: 1000.0}, {1: 1000.0, 8: 1000.0}, {16: 1000.0}, {}):
@@ -134,11 +139,13 @@ def test_fewer_threads_than_the_default_need_a_measurement_of_as_many() -> None:
     assert enough == "1"
 
 
+@pytest.mark.slow
 def test_a_tier_that_is_left_out_needs_no_settings() -> None:
     slow = decided("slow", 100.0, connector="vllm-fs")
     assert [item.value for item in settings_of(slow, {1: 100.0, 16: 1000.0})] == ["leave this tier out"]
 
 
+@pytest.mark.slow
 def test_several_restores_at_once_are_named() -> None:
     at = measured(20_000.0)
     four = decide(use(), "nvme", 4, at, at, PREFILL, GOAL)

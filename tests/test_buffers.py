@@ -119,6 +119,7 @@ def test_the_engines_blocks_lie_in_one_region_without_a_name(tmpfs: Callable[[st
     assert (status.f_blocks - status.f_bfree) * status.f_frsize == 4 * MIB
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_a_kill(tmpfs: Callable[[str], Path]) -> None:
     folder = tmpfs("size=8M")
     script = (
@@ -199,6 +200,7 @@ def huge_memory(blocks: int, folder: Path) -> Memory:
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_huge_pages_are_looked_up_not_believed(tmpfs: Callable[[str], Path]) -> None:
     folder = tmpfs("size=64M,huge=always")
     found = huge_memory(8, folder)
@@ -461,6 +463,7 @@ def measure(kvbench: Kvbench, disk: Path, output: Path, *options: str) -> PointR
     return found
 
 
+@pytest.mark.slow
 def test_replayed_requests_are_counted_and_kept(kvbench: Kvbench, disk: Path, tmp_path: Path) -> None:
     """On a device of its own a read is a request at least, and never fewer than on huge pages."""
     engine = measure(kvbench, disk, tmp_path / "engine", "--driver", "replay")

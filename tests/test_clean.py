@@ -43,6 +43,7 @@ def test_what_a_dead_run_left_is_listed_and_then_removed(kvbench: Kvbench, tier:
     assert kvbench("clean", "--tier", tier).out == f"{tier}: kvbench left nothing here\n"
 
 
+@pytest.mark.slow
 def test_everything_else_stays(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
     (tier / "model_0123456789ab_r0").mkdir()
     (tier / "kvbench-without-marker").mkdir()

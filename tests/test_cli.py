@@ -50,6 +50,7 @@ def test_only_the_command_that_runs_is_loaded() -> None:
     assert MODULES & imported_by("blocksize", "qwen3-8b") == {"kvbench.commands.blocksize"}
 
 
+@pytest.mark.slow
 def test_the_overview_loads_no_command() -> None:
     assert not MODULES & imported_by("--help")
     assert not MODULES & imported_by("blocksiz")

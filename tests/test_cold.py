@@ -204,6 +204,7 @@ def test_a_command_that_fails_says_how(tmp_path: Path, script: str, code: int | 
     assert (hook.exit_code, hook.failure) == (code, said)
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_stopped_with_its_children(tmp_path: Path) -> None:
     script = (
         "import subprocess, sys, time; c = subprocess.Popen(['sleep', '600']); print(c.pid, flush=True); time.sleep(60)"

@@ -67,6 +67,7 @@ CEPHFS = measured(180.0, 88.821, p99=107_500_000)
 NVME = measured(5870.0, p99=4_000_000)
 
 
+@pytest.mark.slow
 def test_published_cephfs_single_block_says_yes_and_the_request_says_never() -> None:
     answer = decided(CEPHFS, fit(read_csv(SHIPPED_CSV)))
     assert answer.single_block is not None
@@ -81,6 +82,7 @@ def test_published_cephfs_single_block_says_yes_and_the_request_says_never() -> 
     assert answer.restore_tokens_per_s == pytest.approx(16 * 180)
 
 
+@pytest.mark.slow
 def test_published_nvme_always_wins() -> None:
     answer = decided(NVME, fit(read_csv(SHIPPED_CSV)))
     assert (answer.request.kind, answer.verdict) == ("always", "viable")
@@ -180,6 +182,7 @@ def test_what_an_engine_needs_for_any_hit_moves_the_crossover() -> None:
     assert decide(one, "t", 1, at, None, prefill, Goal(8192)).request.kind == "always"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("concurrent", "spared_s"), [(1, 0.8), (3, 1.6), (16, 6.8)])
 def test_restores_at_once_are_compared_with_prefills_at_once(concurrent: int, spared_s: float) -> None:
     """Of R prefills of 0.8 s one after the other the mean one ends after (R + 1) / 2 x 0.8 s."""
@@ -260,6 +263,7 @@ def test_larger_blocks_at_the_same_bandwidth_are_the_same_crossover(iops: float,
         assert small.request.tokens == pytest.approx(large.request.tokens, rel=0.05)
 
 
+@pytest.mark.slow
 def test_from_is_where_the_lines_cross() -> None:
     # Restore: 1600 tokens/s. Prefill: c L^2 = L / 1600 at L = 1 / (1600 c) = 8000.
     answer = decided(measured(100.0, 0.001), curve(0, 0, 1 / 1600 / 8000, spread=0.05))
@@ -430,6 +434,7 @@ def test_always_does_not_reach_beyond_the_measured_range() -> None:
     assert answer.verdict == "cannot say"
 
 
+@pytest.mark.slow
 def test_a_void_point_carries_no_verdict() -> None:
     void = replace(NVME, point=replace(NVME.point, warnings=(results.PointWarning("page-cache", "m", "h"),)))
     answer = decided(void, fit(read_csv(SHIPPED_CSV)))
@@ -474,6 +479,7 @@ Published method: L = p99 of one block / prefill cost of one token. It compares 
 L tokens. For whole requests, which decide, run 'kvbench crossover RUN_DIR --ttft-csv FILE'."""
 
 
+@pytest.mark.slow
 def test_the_published_table(kvbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = kvbench("crossover", "--p99-ms", "5,50")
@@ -536,6 +542,7 @@ The prefill curve (a + bL + cL²) is off by at most 5.23 ms; a straight line wou
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_a_run_directory(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0), ("ceph", 180.0))
     markdown = tmp_path / "out.md"
@@ -545,6 +552,7 @@ def test_a_run_directory(kvbench: Run, tmp_path: Path) -> None:
     assert markdown.read_text().startswith("# Restore or recompute\n\n## Restore or recompute, for contexts of 32,768")
 
 
+@pytest.mark.slow
 def test_a_budget_says_how_far_it_reaches(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     arguments = ("crossover", path, "--ttft-csv", SHIPPED_CSV, "--ttft-budget", "2s")
@@ -556,6 +564,7 @@ def test_a_budget_says_how_far_it_reaches(kvbench: Run, tmp_path: Path) -> None:
     assert "within the budget" in kvbench(*arguments).out
 
 
+@pytest.mark.slow
 def test_the_link_to_the_gpus_enters_every_restore(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     arguments = ("crossover", path, "--ttft-csv", SHIPPED_CSV, "--json")
@@ -566,6 +575,7 @@ def test_the_link_to_the_gpus_enters_every_restore(kvbench: Run, tmp_path: Path)
     assert slow["gpu_copy_bytes_per_s"] == 10**9
 
 
+@pytest.mark.slow
 def test_what_if_more_reads_were_in_flight(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     arguments = ("crossover", path, "--ttft-csv", SHIPPED_CSV, "--what-if", "parallel=8")
@@ -598,6 +608,7 @@ def at_jobs(jobs: int, iops: float) -> Measured:
     return replace(at, point=replace(at.point, id=f"j{jobs}", over_time=STEADY))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "verdict"),
     [
@@ -653,6 +664,7 @@ def lookup_run(io: Use, lookup_ms: float) -> tuple[Observation, RunResult]:
     return Observation(fresh, {"read": at.histogram}), RunResult("", uses=(io,), points=(one,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lookup_ms", "gpu_copy", "settled"),
     [
@@ -692,6 +704,7 @@ def test_an_early_verdict_needs_more_confidence(tmp_path: Path) -> None:
     assert decide(of, "ceph", 1, replace(at, point=unsure), None, prefill, goal).verdict == "viable"
 
 
+@pytest.mark.slow
 def test_without_a_prefill_curve_restoring_is_timed_and_nothing_decided(tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     wanted = Wanted(None, None, Goal(8000), models=(use().model,))
@@ -716,6 +729,7 @@ def test_without_a_prefill_curve_restoring_is_timed_and_nothing_decided(tmp_path
         decide_runs([results.open_run(path)], replace(wanted, models=("x",)))
 
 
+@pytest.mark.slow
 def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     run = results.load(path)
@@ -730,6 +744,7 @@ def test_a_request_that_is_alone_looks_up_on_an_idle_tier(kvbench: Run, tmp_path
     assert (alone["lookup_s_per_unit"], two["lookup_s_per_unit"]) == (0.00025, 0.004)
 
 
+@pytest.mark.slow
 def test_another_size_has_the_lookups_too(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     run = results.load(path)
@@ -741,6 +756,7 @@ def test_another_size_has_the_lookups_too(kvbench: Run, tmp_path: Path) -> None:
     assert [item["lookup_s_per_unit"] for item in asked["what_if"]] == [0.001]
 
 
+@pytest.mark.slow
 def test_a_straight_line_is_offered_with_its_error(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("ceph", 180.0))
     arguments = ("crossover", path, "--ttft-csv", SHIPPED_CSV, "--prefill-curve")
@@ -783,6 +799,7 @@ def assert_no_nan(value: object) -> None:
             assert_no_nan(inner)
 
 
+@pytest.mark.slow
 def test_json_has_the_contract(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0), ("ceph", 180.0))
     outcome = kvbench("crossover", path, "--ttft-csv", SHIPPED_CSV, "--json", "--concurrent-restores", "1,4")
@@ -841,6 +858,7 @@ def test_a_rate_of_zero_is_no_crash(kvbench: Run, tmp_path: Path) -> None:
     assert outcome.code in (0, 2)
 
 
+@pytest.mark.slow
 def test_two_runs_with_equal_point_names_keep_their_own_doubts(kvbench: Run, tmp_path: Path) -> None:
     warning = results.PointWarning("few-samples", "m", "h")
     clean = run_dir(tmp_path / "a", ("nvme", 5870.0))
@@ -851,6 +869,7 @@ def test_two_runs_with_equal_point_names_keep_their_own_doubts(kvbench: Run, tmp
     assert ["few-samples" in row for row in rows] == [True, False]
 
 
+@pytest.mark.slow
 def test_the_result_file_itself_can_be_named(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     assert answers(kvbench, path / "result.json", "--ttft-csv", SHIPPED_CSV) == answers(
@@ -898,6 +917,7 @@ def test_tails_at_the_edge_are_refused(kvbench: Run, tails: str) -> None:
     assert (outcome.code, outcome.out) == (2, "")
 
 
+@pytest.mark.slow
 def test_skipped_rows_are_counted(kvbench: Run, tmp_path: Path) -> None:
     path = run_dir(tmp_path / "run", ("nvme", 5870.0))
     bad = tmp_path / "bad.csv"
@@ -907,6 +927,7 @@ def test_skipped_rows_are_counted(kvbench: Run, tmp_path: Path) -> None:
     assert (outcome.code, outcome.err) == (0, f"{bad}: skipped 1 bad rows\n")
 
 
+@pytest.mark.slow
 def test_the_newest_run_is_named(kvbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_dir(tmp_path / "reports" / "x", ("nvme", 5870.0))
@@ -924,6 +945,7 @@ def test_a_ttft_budget_on_the_command_line(kvbench: Run, tmp_path: Path) -> None
     assert verdicts == ["viable", "not viable"]  # 2,048 blocks at 5,870/s are 0.35 s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "verdict"),
     [(0.99, "cannot say"), (0.65, "cannot say"), (0.5, "viable"), (1.2, "cannot say"), (2.0, "not viable")],
@@ -944,6 +966,7 @@ def polynomial_of(share: float) -> Samples:
     return Samples(rows, None, "a test")
 
 
+@pytest.mark.slow
 def test_one_length_has_no_always() -> None:
     rows = (Sample(32768, 100.0), Sample(32768, 101.0))
     found = decided(measured(1000.0), fit(Samples(rows, None, "a test")))

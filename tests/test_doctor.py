@@ -25,6 +25,7 @@ def examined(outcome: Outcome) -> tuple[dict[str, Any], dict[str, dict[str, Any]
     return tier, {finding["check"]: finding for finding in tier["findings"]}
 
 
+@pytest.mark.slow
 def test_a_directory_is_named_tried_out_and_left_as_it_was(kvbench: Kvbench, fake_fio: FakeFio, tier: Path) -> None:
     (tier / "mine").write_text("x")
     outcome = kvbench("doctor", "--tier", f"t={tier}", "--json")
@@ -49,6 +50,7 @@ def test_the_host_is_always_examined(kvbench: Kvbench, fake_fio: FakeFio) -> Non
     assert outcome.json()["tiers"] == []
 
 
+@pytest.mark.slow
 def test_every_problem_and_note_has_a_next_step(kvbench: Kvbench, fake_fio: FakeFio, tier: Path) -> None:
     fake_fio.on("doctor", errno.EINVAL)
     outcome = kvbench("doctor", "--tier", tier, "--tier", "x=/nowhere", "--tier", "n=/dev/null", "--json")
@@ -59,6 +61,7 @@ def test_every_problem_and_note_has_a_next_step(kvbench: Kvbench, fake_fio: Fake
     assert all(item["next_step"] for item in unhappy)
 
 
+@pytest.mark.slow
 def test_an_engine_that_fails_is_named_with_fios_reason(kvbench: Kvbench, fake_fio: FakeFio, tier: Path) -> None:
     fake_fio.on("doctor", errno.EPERM)
     _, findings = examined(kvbench("doctor", "--tier", tier, "--json"))
@@ -69,6 +72,7 @@ def test_an_engine_that_fails_is_named_with_fios_reason(kvbench: Kvbench, fake_f
     assert findings["fio io_uring"]["status"] == "note"
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_not_there_is_reported_in_fios_words(kvbench: Kvbench, fake_fio: FakeFio, tier: Path) -> None:
     fake_fio.on("doctor", "silent")
     _, findings = examined(kvbench("doctor", "--tier", tier, "--json"))
@@ -144,6 +148,7 @@ def test_what_answers_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.Monk
     assert probe.answers(Path("/dev/null"))
 
 
+@pytest.mark.slow
 def test_a_path_that_does_not_answer_is_given_up_and_cleaned_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +244,7 @@ def test_credentials_in_the_endpoint_are_refused_and_never_shown(
     assert outcome.code == 2
 
 
+@pytest.mark.slow
 def test_dram_is_described_with_the_cost_of_a_copy(
     kvbench: Kvbench, fake_fio: FakeFio, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_threads_that_store_follow_those_that_read() -> None:
     assert 0 < writes <= reads / 3 + 1
 
 
+@pytest.mark.slow
 def test_an_interruption_ends_the_threads() -> None:
     recorders = [Recorder(), Recorder()]
 
@@ -126,6 +127,7 @@ def test_numa_placement_is_what_the_kernel_allows(tmp_path: Path) -> None:
     assert numa_placement(tmp_path / "absent").startswith("unknown")
 
 
+@pytest.mark.slow
 def test_a_long_section_has_the_batches_of_its_seconds(
     kvbench: Kvbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

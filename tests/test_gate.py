@@ -163,6 +163,7 @@ def test_cannot_say_is_a_result_of_its_own(kvbench: Run, tmp_path: Path) -> None
     assert [item["ok"] for item in other.json()["criteria"]] == [None]
 
 
+@pytest.mark.slow
 def test_models_can_be_named(kvbench: Run, tmp_path: Path) -> None:
     other = use(model="someone/else")
     run = run_dir(tmp_path, uses=(use(), other))

@@ -307,6 +307,7 @@ def test_secrets_stay_out_of_everything_that_is_written(kvbench: Run, tmp_path: 
 PUBLISHED = ("cephfs", "rgw-s3", "vpc-block", "vpc-block-probe")
 
 
+@pytest.mark.slow
 def test_the_published_results_exactly(kvbench: Run, tmp_path: Path) -> None:
     folder = shared_data("published")
     files = [folder / f"{name}.json" for name in PUBLISHED]
@@ -344,6 +345,7 @@ def published_texts(kvbench: Run, tmp_path: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_the_published_keys_and_this_host_are_not_written(kvbench: Run, tmp_path: Path) -> None:
     for name, text in published_texts(kvbench, tmp_path).items():
         for secret in ("exampleSecretKey", "EXAMPLEKEYID"):
@@ -351,6 +353,7 @@ def test_the_published_keys_and_this_host_are_not_written(kvbench: Run, tmp_path
         assert re.search(rf"\b{re.escape(socket.gethostname())}\b", text) is None, name
 
 
+@pytest.mark.slow
 def test_the_published_endpoint_is_not_written(kvbench: Run, tmp_path: Path) -> None:
     for name, text in published_texts(kvbench, tmp_path).items():
         assert "rgw.example.internal" not in text, name
@@ -392,6 +395,7 @@ def calls_of(run: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["files", "jobs"])
 def test_the_work_grows_with_the_number_of_files_and_jobs_and_not_with_its_square(
     kvbench: Run, tmp_path: Path, layout: str

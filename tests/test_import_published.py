@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from kvbench.checks import VOIDING
 from kvbench.record import results
 from tests.conftest import Outcome
@@ -80,6 +82,7 @@ def imported(kvbench: Run, run_dir: Path, *options: str) -> results.RunResult:
     return results.load(run_dir)
 
 
+@pytest.mark.slow
 def test_every_flag_is_deserved_and_none_is_missing(kvbench: Run, tmp_path: Path) -> None:
     run = imported(kvbench, tmp_path / "run")
     found = {point.id: sorted(warning.code for warning in point.warnings) for point in run.points}
@@ -87,6 +90,7 @@ def test_every_flag_is_deserved_and_none_is_missing(kvbench: Run, tmp_path: Path
     assert {point.conditions.cache_state for point in run.points} == {"unknown"}
 
 
+@pytest.mark.slow
 def test_the_flags_carry_their_numbers(kvbench: Run, tmp_path: Path) -> None:
     run = imported(kvbench, tmp_path / "run")
 
@@ -106,6 +110,7 @@ def test_the_flags_carry_their_numbers(kvbench: Run, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_provisioned_rate_catches_what_bursts_above_it(kvbench: Run, tmp_path: Path) -> None:
     """The volume gives 800 MB/s; 799.5 is possible, the probe's 812.7 is not."""
     run = imported(kvbench, tmp_path / "run", "--limit", "vpc-block=800MB/s", "--limit", "vpc-block-probe=800MB/s")
@@ -113,6 +118,7 @@ def test_a_provisioned_rate_catches_what_bursts_above_it(kvbench: Run, tmp_path:
     assert flagged == {"vpc-block-probe-probe-read-j1"}
 
 
+@pytest.mark.slow
 def test_strict_is_exit_3(kvbench: Run, tmp_path: Path) -> None:
     source = shared_data("published") / "cephfs.json"
     assert kvbench("import", source, "--tp", "2", "-o", tmp_path / "run", "--strict").code == 3

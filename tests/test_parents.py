@@ -130,6 +130,7 @@ def test_a_dry_run_says_that_consent_is_needed(kvbench: Kvbench, fake_fio: FakeF
     assert kvbench("fio", "--tier", tier, *SMALL, "--dry-run", "--json").json()["needs_allow_shared"] == ["tier"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_asks_again(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     fake_fio.on("read", 5)
     assert kvbench("fio", "--tier", tier, *SMALL, "-o", tmp_path / "run").code == 3

@@ -150,6 +150,7 @@ def test_attention_counts_at_long_prompts() -> None:
     assert "at 131,072 tokens" in doubt.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["crossover", "report", "gate"])
 @pytest.mark.parametrize(
     ("tokens_per_s", "column", "factor", "asks"),
@@ -197,6 +198,7 @@ def test_the_published_figure_is_not_drawn_through_it_either(kvbench: Kvbench, t
     assert kvbench("crossover", "--p99-ms", "5", "--ttft-csv", csv(path, 20_000)).code == 0
 
 
+@pytest.mark.slow
 def test_samples_of_no_model_are_not_given_to_several(kvbench: Kvbench, tmp_path: Path) -> None:
     path, run = csv(tmp_path / "x.csv", 4_000), run_dir(tmp_path / "run")
     read = direction(60_000, 1000.0, latency_ns=latency(16e6))

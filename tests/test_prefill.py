@@ -213,6 +213,7 @@ def test_fit_is_the_non_negative_optimum(a: float, b: float, c: float, strays: l
     assert (np.abs(gradient[used > 0]) <= scale).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.floats(0.01, 0.5), st.floats(1e-6, 1e-3), st.floats(1e-11, 1e-8),
@@ -321,6 +322,7 @@ def test_three_single_samples_leave_nothing_for_an_interval() -> None:
     assert len(fit(samples(*bent), "linear").draws) == DRAWS
 
 
+@pytest.mark.slow
 def test_simulated_intervals_hold_the_true_time() -> None:
     """As ``benchmarks/prefill_fit.py`` prints it; the seed is fixed, so that the numbers are always the same."""
     command = [sys.executable, str(ROOT / "benchmarks" / "prefill_fit.py"), "--json", "--runs", "60", "--samples", "3",
@@ -332,6 +334,7 @@ def test_simulated_intervals_hold_the_true_time() -> None:
     assert all(one["without_interval"] == 0 for one in found)
 
 
+@pytest.mark.slow
 def test_outliers_never_take_most_of_the_long_prompts() -> None:
     """Four first turns among sixteen that a cache answered: the slow ones are the right ones, and the longest."""
     cached = [(tokens, 1e-4 * tokens) for tokens in range(2000, 34_000, 2000)]

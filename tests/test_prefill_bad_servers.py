@@ -110,6 +110,7 @@ def test_a_plain_request_that_gets_a_little_for_ever_is_cut_off_too() -> None:
         client.close()
 
 
+@pytest.mark.slow
 def test_an_interruption_at_any_line_leaves_no_request_behind() -> None:
     """A signal raises Interrupted anywhere in the main thread: no line may leave a request that never ends."""
     body = protocol.body(Dialect("completions"), MODEL, "one", "")
@@ -295,6 +296,7 @@ def test_prompts_that_arrive_shorter_are_plotted_where_they_are(kvbench: Kvbench
     assert [length["prompt_tokens"] for length in written(target)["lengths"]] == [{"min": 100, "max": 100}] * 2
 
 
+@pytest.mark.slow
 def test_a_server_that_counts_nothing(kvbench: Kvbench, tmp_path: Path) -> None:
     target = tmp_path / "ttft.csv"
     with bad_servers.serving(bad_servers.no_usage) as found:

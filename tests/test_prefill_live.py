@@ -100,6 +100,7 @@ def test_a_prompt_beyond_the_servers_context_is_not_sent(real: LlmServer, kvbenc
     assert "longer than this server's context of 8,192 tokens" in long["reason"]
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_on_the_way(kvbench: Kvbench, tmp_path: Path) -> None:
     """What was measured before is kept, and goes on when the server is back at its port."""
     try:

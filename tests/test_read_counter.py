@@ -38,6 +38,7 @@ def measured(kvbench: Kvbench, tier: Path, tmp_path: Path, command: str, mix: st
     return outcome, point
 
 
+@pytest.mark.slow
 def test_a_storage_that_read_everything_is_believed(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -47,6 +48,7 @@ def test_a_storage_that_read_everything_is_believed(
     assert "reads-not-from-device" not in [warning["code"] for warning in point["warnings"]]
 
 
+@pytest.mark.slow
 def test_reads_that_the_storage_never_saw_came_from_a_cache(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -56,12 +58,14 @@ def test_reads_that_the_storage_never_saw_came_from_a_cache(
     assert point["conditions"]["cache_state"] == "cached"
 
 
+@pytest.mark.slow
 def test_pure_writes_do_not_ask(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     outcome, _ = measured(kvbench, tier, tmp_path, counter(tmp_path, 1), mix="write")
     assert outcome.code == 0
     assert not (tmp_path / "count").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "said"),
     [

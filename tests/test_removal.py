@@ -477,6 +477,7 @@ def test_any_owner_is_no_leave_to_end_the_living_or_cross_mounts(kvbench: Kvbenc
     assert is_whole(tmp_path / "others")
 
 
+@pytest.mark.slow
 @as_root
 def test_what_cannot_be_removed_is_named_and_found_again(kvbench: Kvbench, tier: Path) -> None:
     left = left_behind(tier)
@@ -502,6 +503,7 @@ def test_removal_is_tried_again_for_a_while(tier: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.slow
 @as_root
 def test_the_marker_comes_back_when_the_directory_cannot_go(kvbench: Kvbench, tier: Path) -> None:
     left = left_behind(tier)
@@ -516,6 +518,7 @@ def test_the_marker_comes_back_when_the_directory_cannot_go(kvbench: Kvbench, ti
     assert cleaned(kvbench, tier)[1]["removed"] == [str(left)]
 
 
+@pytest.mark.slow
 @as_root
 def test_a_tier_that_became_read_only_keeps_everything_findable(kvbench: Kvbench, tier: Path) -> None:
     with mounted("-t", "tmpfs", "tmpfs", tier):
@@ -534,6 +537,7 @@ def test_a_tier_that_became_read_only_keeps_everything_findable(kvbench: Kvbench
 _SHUTDOWN = 0x8004587D
 
 
+@pytest.mark.slow
 @as_root
 def test_a_tier_that_answers_eio_is_said_and_cleaned_once_it_is_back(
     kvbench: Kvbench, tier: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -564,6 +568,7 @@ def test_a_tier_that_answers_eio_is_said_and_cleaned_once_it_is_back(
         assert cleaned(kvbench, tier)[1]["removed"] == [str(left)]
 
 
+@pytest.mark.slow
 @as_root
 def test_the_run_says_what_it_could_not_remove(tier: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with directory.workspace(directory.inspect("t", str(tier))) as space:
@@ -659,6 +664,7 @@ def test_the_guard_follows_the_rule_too(tier: Path) -> None:
     assert not other.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", ["\x1b[31m", "a\nb", "‮gpj", "\udcff\udcfe"], ids=ascii)
 def test_names_do_not_steer_the_terminal(kvbench: Kvbench, tier: Path, token: str) -> None:
     left = left_behind(tier, token)

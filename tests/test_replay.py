@@ -117,6 +117,7 @@ def traced(kind: str, place: Path) -> dict[str, list[str]]:
     return acts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["PythonCalls", "CCalls"])
 def test_the_system_calls_are_those_of_the_engine_and_no_others(kind: str, tmp_path: Path) -> None:
     require_strace()
@@ -215,6 +216,7 @@ def laid_out(root: Path, flow: Flow, jobs: int, capacity: int) -> tuple[Blocks, 
     return blocks, [Worker(worker.calls, worker.buffer) for worker in workers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", [POOL, REQUESTS])
 @pytest.mark.parametrize("mix", ["read", "write", "mixed"])
 def test_a_round_never_holds_more_than_the_data_set(flow: Flow, mix: Mix, tmp_path: Path) -> None:
@@ -242,6 +244,7 @@ def test_a_round_never_holds_more_than_the_data_set(flow: Flow, mix: Mix, tmp_pa
         assert whole.lookups.kinds["lookup"].itemsize == 8
 
 
+@pytest.mark.slow
 def test_loads_never_wait_for_the_stores_beside_them(tmp_path: Path) -> None:
     """The jobs of a mix only load and others only store, a third as much."""
     blocks, workers = laid_out(tmp_path, REQUESTS, 6, 256)
@@ -258,6 +261,7 @@ def test_loads_never_wait_for_the_stores_beside_them(tmp_path: Path) -> None:
     assert sorted(blocks.live) == sorted(map(str, tmp_path.rglob("*.bin")))
 
 
+@pytest.mark.slow
 def test_stores_that_hang_hold_no_load_up(tmp_path: Path) -> None:
     blocks, workers = laid_out(tmp_path, REQUESTS, 3, 4096)
     hanging = threading.Event()
@@ -341,6 +345,7 @@ def test_a_data_set_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         fill(blocks, blocks.first_names(), [Worker(CCalls(), Buffer(SIZE))], lambda: None)
 
 
+@pytest.mark.slow
 def test_a_run_needs_no_fio_and_is_kept_like_every_other(
     kvbench: Kvbench, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,6 +376,7 @@ def test_a_run_needs_no_fio_and_is_kept_like_every_other(
     assert "replay of the file system tier of vLLM 0.24.0" in (out / "tier-replay.txt").read_text()
 
 
+@pytest.mark.slow
 def test_rounds_pool_the_calls_too(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = kvbench("fio", "--tier", tier, *SMALL, "--mix", "read", "--repeat", "2", "-o", out, "--json")
@@ -446,6 +452,7 @@ def test_memory_is_not_replayed(kvbench: Kvbench, tmp_path: Path) -> None:
     assert "--driver replay measures no tier of this run, which is measured by memory" in done.err
 
 
+@pytest.mark.slow
 def test_several_sizes_share_the_data_set(kvbench: Kvbench, tier: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     models = ("--model", "qwen3-8b", "--model", "gpt-oss-120b")

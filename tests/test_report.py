@@ -99,6 +99,7 @@ def page(report: Report) -> str:
     return html(report)
 
 
+@pytest.mark.slow
 def test_the_finding_names_who_wins(report: Report) -> None:
     assert report.finding == f"{MODEL} TP2: restoring from fast beats recomputing, from slow it does not"
     assert report.summary == (f"Viable: fast for {MODEL} TP2", f"Not viable: slow for {MODEL} TP2")
@@ -131,6 +132,7 @@ def test_every_number_has_a_source(report: Report) -> None:
     assert json.dumps(to_json(report)["figures"]).count('"source": ""') == 0
 
 
+@pytest.mark.slow
 def test_json_holds_exactly_what_the_page_shows(report: Report, page: str) -> None:
     data = json.loads(json.dumps(to_json(report), allow_nan=False))
     text = html_lib.unescape(page)
@@ -156,6 +158,7 @@ def test_warnings_stand_beside_what_they_concern(report: Report, page: str) -> N
     assert 'title="p99 comes from 10 reads"' in card
 
 
+@pytest.mark.slow
 def test_without_prefill_the_report_says_what_is_missing(tmp_path: Path) -> None:
     built = build([loaded(tmp_path)], Wanted(None, None, Goal()))
     assert {item.verdict for item in built.judgements} == {"cannot say"}
@@ -175,6 +178,7 @@ def test_without_prefill_the_report_says_what_is_missing(tmp_path: Path) -> None
     }
 
 
+@pytest.mark.slow
 def test_a_command_line_for_the_tier_that_pays_and_none_for_the_other(tmp_path: Path) -> None:
     one = use(connector="vllm-fs", engine_version="0.32.0", engine_block_tokens=16)
     tiers = {name: {"path": f"/mnt/{name} <tier>"} for name in ("fast", "slow")}
@@ -213,6 +217,7 @@ def test_io_that_nobody_published_has_no_such_table(tmp_path: Path) -> None:
     assert beside(runs, ()).rows == ()
 
 
+@pytest.mark.slow
 def test_a_model_that_the_samples_are_not_of(tmp_path: Path) -> None:
     run = loaded(tmp_path, uses=(use(), use(model="someone/else")))
     built = build([run], wanted())
@@ -220,6 +225,7 @@ def test_a_model_that_the_samples_are_not_of(tmp_path: Path) -> None:
     assert f"The TTFT samples are of {MODEL}; no prefill was given for someone/else." in built.missing
 
 
+@pytest.mark.slow
 def test_two_runs_with_the_same_tier_stay_apart(tmp_path: Path) -> None:
     runs = (loaded(tmp_path / "a", "one"), loaded(tmp_path / "b", "two"))
     built = build(runs, wanted())
@@ -229,6 +235,7 @@ def test_two_runs_with_the_same_tier_stay_apart(tmp_path: Path) -> None:
     assert [run.name for run in same] == ["one #1", "one #2"]
 
 
+@pytest.mark.slow
 def test_advice_of_several_loads_and_runs_does_not_contradict_itself(tmp_path: Path) -> None:
     runs = [loaded(tmp_path, name, uses=(use(threads=16),)) for name in ("one", "two")]
     built = build(runs, wanted(concurrent=(1, 4)))
@@ -268,6 +275,7 @@ def test_a_short_name_keeps_both_ends() -> None:
     assert short("nvme", 18) == "nvme"
 
 
+@pytest.mark.slow
 def test_a_title_does_not_promise_what_the_interval_leaves_open(tmp_path: Path) -> None:
     # 2,000 blocks a second are 32,000 tokens a second: within the interval of three samples far from any curve.
     samples = Samples(tuple(Sample(tokens, seconds) for tokens, seconds in NOISY), MODEL, "noisy")
@@ -278,6 +286,7 @@ def test_a_title_does_not_promise_what_the_interval_leaves_open(tmp_path: Path) 
     assert "secondary_tiers" not in json.dumps(to_json(built)["tables"].get("settings", {}))
 
 
+@pytest.mark.slow
 def test_loads_are_not_counted_as_tiers(tmp_path: Path) -> None:
     many = [point for tier in "abcdef" for point in points(tier, 100.0)]
     built = build([loaded(tmp_path, points=tuple(many))], wanted(concurrent=(1, 2)))
@@ -285,6 +294,7 @@ def test_loads_are_not_counted_as_tiers(tmp_path: Path) -> None:
     assert "combinations of tier and load" in " ".join((built.finding, *built.summary))
 
 
+@pytest.mark.slow
 def test_several_loads(tmp_path: Path) -> None:
     built = build([loaded(tmp_path)], wanted(concurrent=(1, 4)))
     assert [item.concurrent_restores for item in built.judgements] == [1, 4, 1, 4]
@@ -343,6 +353,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return build([LoadedRun(HOSTILE, folder, run)], Wanted(curve, samples, Goal()))
 
 
+@pytest.mark.slow
 def test_hostile_names_never_become_markup(hostile: Report) -> None:
     page = html(hostile)
     page.encode()
@@ -358,6 +369,7 @@ def test_hostile_names_never_become_markup(hostile: Report) -> None:
             assert (value or "").startswith(("#", "data:"))
 
 
+@pytest.mark.slow
 def test_hostile_names_never_break_the_drawings(hostile: Report) -> None:
     kinds = set()
     for figure in hostile.figures:
@@ -428,6 +440,7 @@ def test_the_data_inside_the_page_is_the_file_beside_it(report: Report, page: st
     assert by_name == {f"{sheet.key}.csv": files.csv_text(sheet) for sheet in report.sheets}
 
 
+@pytest.mark.slow
 def test_figures_are_themed_and_named(report: Report) -> None:
     for figure in report.figures:
         text = drawing.svg(figures.draw(figure, report.tiers), figure.key, figure.title)
@@ -466,6 +479,7 @@ def test_no_matplotlib_state_is_touched(report: Report) -> None:
     assert "pyplot" not in (ROOT / "kvbench" / "report" / "drawing.py").read_text().replace("(no pyplot)", "")
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_view(kvbench: Run, tmp_path: Path) -> None:
     run = loaded(tmp_path)
     done = kvbench("report", run.path, "--ttft-csv", SHIPPED_CSV)
@@ -481,6 +495,7 @@ def test_the_command_writes_every_view(kvbench: Run, tmp_path: Path) -> None:
         assert json.loads(path.read_text(encoding="utf-8")) == as_json.json()["tables"][path.stem]
 
 
+@pytest.mark.slow
 def test_the_command_refuses_what_it_cannot_write(kvbench: Run, tmp_path: Path) -> None:
     run = loaded(tmp_path)
     assert kvbench("report", run.path, "-o", tmp_path / "x.json").code == 2
@@ -490,6 +505,7 @@ def test_the_command_refuses_what_it_cannot_write(kvbench: Run, tmp_path: Path) 
     assert kvbench("report", run.path, "--target-context", "big").code == 2
 
 
+@pytest.mark.slow
 def test_bad_rows_are_counted_when_allowed(kvbench: Run, tmp_path: Path) -> None:
     run = loaded(tmp_path)
     path = tmp_path / "bad.csv"
@@ -501,6 +517,7 @@ def test_bad_rows_are_counted_when_allowed(kvbench: Run, tmp_path: Path) -> None
     assert ("rows skipped", 1) in [(row["item"]["value"], row["value"]["value"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_the_gate_draws_nothing() -> None:
     script = "import sys; from kvbench.cli import main; main(sys.argv[1:]); assert 'matplotlib' not in sys.modules"
     command = [sys.executable, "-c", script, "gate", str(EXAMPLE / "run"), "--ttft-csv", str(SHIPPED_CSV)]
@@ -508,6 +525,7 @@ def test_the_gate_draws_nothing() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_example_is_what_its_data_give(kvbench: Run, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLE / "run", tmp_path / "run")
     kvbench("report", tmp_path / "run", "--ttft-csv", SHIPPED_CSV, "-o", tmp_path / "report.html")

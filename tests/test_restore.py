@@ -106,6 +106,7 @@ def test_the_speed_on_long_prompts_counts_what_is_around() -> None:
     assert restore_tokens_per_s(use(), measured(100.0, 0.001), 1, around) == pytest.approx(16 / 0.012)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.floats(0, 0.01), st.integers(10**8, 10**11))
 def test_what_is_around_never_makes_a_restore_faster(lookup_s: float, copy: int) -> None:
@@ -289,6 +290,7 @@ def test_a_budget_reaches_as_far_as_nothing_is_over_it() -> None:
     assert budget_reach(tokens[:0], seconds[:0], 4.0) == (None, False)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.floats(20, 2000), st.floats(0.01, 50))
 def test_a_larger_budget_never_reaches_less_far(iops: float, budget_s: float) -> None:
@@ -345,6 +347,7 @@ def served_by(hit_rate: float, read: float | None, write: float | None, tokens: 
 BYTES = 500 * 1_179_648
 
 
+@pytest.mark.slow
 def test_a_full_server_is_limited_by_gpus_reads_or_stores() -> None:
     free = served_by(0.5, 1e12, None)
     assert free is not None
@@ -366,11 +369,13 @@ def test_a_full_server_is_limited_by_gpus_reads_or_stores() -> None:
     assert [stored.gain, stored.free_gain] == pytest.approx([0.45, 1.8])
 
 
+@pytest.mark.slow
 def test_no_throughput_is_extrapolated_or_made_up() -> None:
     assert served_by(0.5, None, 1.0) is None
     assert served_by(0.5, 1e9, 1e9, tokens=10**6) is None
 
 
+@pytest.mark.slow
 def test_the_published_volume_pays_for_throughput_and_not_for_latency() -> None:
     """VPC block, gpt-oss-120b on an H200 at 32k: with a quarter of hits a server has 1.30 times the throughput if
     stores were free; they would take five times its write rate. For the latency of a request it never pays."""

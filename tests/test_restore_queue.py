@@ -94,6 +94,7 @@ def mean_of(histogram: Histogram) -> float:
     return sum(ns * count for ns, count in histogram.bins) / histogram.samples / 1e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [32, 128, 512])
 @pytest.mark.parametrize(("rare", "extra_s"), [(10**9, 0.0), (200, 0.1), (50, 0.05)])
 def test_stragglers_stay_slow_when_they_are_the_last(units: int, rare: int, extra_s: float) -> None:
@@ -123,6 +124,7 @@ def cycle_s(requests: int, lookups_s: float, reads: Callable[[], float]) -> floa
     return float(np.mean(found[800:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("requests", [2, 4, 16])
 @pytest.mark.parametrize("load", [0.2, 0.8, 1.0, 1.2, 3.0])
 @pytest.mark.parametrize("units", [4, 64])

@@ -52,6 +52,7 @@ RUNS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(RUNS)
 def test_save_and_load_are_inverse(run: RunResult) -> None:

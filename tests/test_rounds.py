@@ -164,6 +164,7 @@ def test_a_point_ends_early_where_its_time_cannot_reach_the_precision() -> None:
     assert {step: next_round_s(AUTO, unsteady(step)) for step in width} == {200: None, 400: 3, 1000: None}
 
 
+@pytest.mark.slow
 @given(st.lists(histograms, min_size=1, max_size=4), st.integers(1, 70))
 @settings(max_examples=60)
 def test_a_point_never_gets_more_than_its_time(parts: list[Histogram], runtime_s: int) -> None:
@@ -210,6 +211,7 @@ def no_time(monkeypatch: pytest.MonkeyPatch, apart_s: float) -> None:
     monkeypatch.setattr("kvbench.run.runner.time.time", lambda: 1e9 + next(clock) * apart_s)
 
 
+@pytest.mark.slow
 def test_auto_stops_after_six_separate_rounds_when_the_tail_is_known(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_auto_stops_after_six_separate_rounds_when_the_tail_is_known(
     assert (tmp_path / "run" / point["source"] / "round-1" / "fio.json").exists()
 
 
+@pytest.mark.slow
 def test_rounds_in_a_row_go_on_to_60_s(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +236,7 @@ def test_rounds_in_a_row_go_on_to_60_s(
     assert (point["read"]["latency_ns"]["p99_low"], point["read"]["latency_ns"]["p99_high"]) == (None, None)
 
 
+@pytest.mark.slow
 def test_auto_goes_on_to_60_s_and_pools_every_round(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +250,7 @@ def test_auto_goes_on_to_60_s_and_pools_every_round(
     assert "few-samples" in [warning["code"] for warning in point["warnings"]]
 
 
+@pytest.mark.slow
 def test_points_are_visited_in_turn(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +266,7 @@ def test_points_are_visited_in_turn(
     assert [outcome.err.count(f"tier {mix} 2.25 MiB x 1 job: {mix} ") for mix in ("read", "write")] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_rounds_that_it_has(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +295,7 @@ def test_a_killed_run_goes_on_with_the_rounds_that_it_has(
     assert (point["status"], len(point["rounds"]), point["read"]["ios"]) == ("ok", 6, 6 * 3000)
 
 
+@pytest.mark.slow
 def test_repeats_are_shuffled_paired_and_pooled(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -309,6 +316,7 @@ def test_repeats_are_shuffled_paired_and_pooled(kvbench: Kvbench, fake_fio: Fake
     assert [path.name for path in sorted((tmp_path / "a").iterdir())] == []
 
 
+@pytest.mark.slow
 def test_resume_continues_within_the_repeats(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     run = ("fio", "--tier", tier, *ONE, "--runtime", "1", "--repeat", "3", "-o", tmp_path / "run")
     assert kvbench(*run).code == 0

@@ -36,6 +36,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_every_job_is_parsed_by_fio_before_it_runs_and_data_is_laid_out_first(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_every_job_is_parsed_by_fio_before_it_runs_and_data_is_laid_out_first(
     assert is_clean(tier)
 
 
+@pytest.mark.slow
 def test_the_result_holds_what_the_contract_promises(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_the_result_holds_what_the_contract_promises(
     assert sum(histogram["read"].values()) == 3000
 
 
+@pytest.mark.slow
 def test_raw_evidence_stays_beside_the_result(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     kvbench("fio", "--tier", tier, *SMALL, "-o", run)
@@ -110,6 +113,7 @@ def test_raw_evidence_stays_beside_the_result(kvbench: Kvbench, fake_fio: FakeFi
     assert {"result.json", "summary.md", "measurement.json", "tier.fio"} <= {file.name for file in run.iterdir()}
 
 
+@pytest.mark.slow
 def test_models_with_the_same_io_size_share_a_point(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +125,7 @@ def test_models_with_the_same_io_size_share_a_point(
     assert [point["id"] for point in result["points"]] == ["tier-2359296-read-j1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -150,6 +155,7 @@ def test_a_point_that_fails_says_why_and_the_others_are_measured(
     assert is_clean(tier)
 
 
+@pytest.mark.slow
 def test_a_fio_that_never_ends_is_stopped_after_the_timeout(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +173,7 @@ def test_a_fio_that_never_ends_is_stopped_after_the_timeout(
     assert not fio_processes(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_ended_early_point_is_kept_with_a_warning(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -179,11 +186,13 @@ def test_an_ended_early_point_is_kept_with_a_warning(
     assert point["warnings"][0]["values"] == {"runtime_s": 0.5, "requested_runtime_s": 1.0}
 
 
+@pytest.mark.slow
 def test_strict_turns_a_warning_into_exit_3(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     fake_fio.on("mixed-j1", "short")
     assert kvbench("fio", "--tier", tier, *SMALL, "-o", tmp_path / "run", "--strict").code == 3
 
 
+@pytest.mark.slow
 def test_a_layout_that_fails_skips_the_points_and_cleans_up(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -197,6 +206,7 @@ def test_a_layout_that_fails_skips_the_points_and_cleans_up(
     assert is_clean(tier)
 
 
+@pytest.mark.slow
 def test_a_job_file_that_fio_refuses_stops_the_run_before_anything_is_measured(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -209,6 +219,7 @@ def test_a_job_file_that_fio_refuses_stops_the_run_before_anything_is_measured(
     assert is_clean(tier)
 
 
+@pytest.mark.slow
 def test_resume_measures_only_what_is_not_finished(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -227,6 +238,7 @@ def test_resume_measures_only_what_is_not_finished(
     assert after["tier-2359296-mixed-j1"] == before["tier-2359296-mixed-j1"]
 
 
+@pytest.mark.slow
 def test_resume_of_a_finished_run_measures_nothing(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -240,6 +252,7 @@ def test_resume_of_a_finished_run_measures_nothing(
     assert json.loads((run / "result.json").read_text())["points"] == json.loads(before)["points"]
 
 
+@pytest.mark.slow
 def test_resume_refuses_other_options(kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     kvbench("fio", "--tier", tier, *SMALL, "-o", run)
@@ -364,6 +377,7 @@ def test_an_old_or_strange_fio_is_refused(
     assert said in outcome.err
 
 
+@pytest.mark.slow
 def test_two_tiers_are_measured_one_after_the_other(kvbench: Kvbench, fake_fio: FakeFio, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -388,6 +402,7 @@ def test_a_crash_of_ours_exits_70_and_asks_for_a_report(
     assert is_clean(tier)
 
 
+@pytest.mark.slow
 def test_a_mix_is_readers_beside_paced_stores_and_says_so(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:
@@ -398,6 +413,7 @@ def test_a_mix_is_readers_beside_paced_stores_and_says_so(
         assert (point["write"] is not None) == ("mixed" in name)
 
 
+@pytest.mark.slow
 def test_a_mix_whose_stores_find_no_pace_fails_alone(
     kvbench: Kvbench, fake_fio: FakeFio, tier: Path, tmp_path: Path
 ) -> None:

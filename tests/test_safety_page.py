@@ -23,6 +23,7 @@ def functions_of(file: Path) -> set[str]:
     return {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_every_test_that_the_page_names_exists() -> None:
     assert len(NAMED) > 50
     for file in {file for file, _ in NAMED}:

@@ -362,6 +362,7 @@ ONE_EACH = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ONE_EACH)
 def test_a_value_of_any_kind_anywhere_is_read_or_refused(path: str, tmp_path: Path) -> None:
     """Every place of a file, once with each odd value: numbers stay sane or the file is refused, never a crash."""

@@ -84,6 +84,7 @@ def test_what_is_no_directory_says_it_too(old: bool, monkeypatch: pytest.MonkeyP
     assert [is_shared(run, name) for name in ("s3", "memory", "disk", "elsewhere")] == [True, False, False, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True])
 def test_a_bucket_is_for_many_nodes_and_no_choice_for_one(old: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tiers = {"s3": bucket(monkeypatch), "nvme": on("xfs", "/dev/nvme0n1")}
@@ -105,12 +106,14 @@ def test_a_bucket_is_for_many_nodes_and_no_choice_for_one(old: bool, monkeypatch
     )
 
 
+@pytest.mark.slow
 def test_what_nobody_recorded_is_not_called_local() -> None:
     said = which_tier([decided("a", 20_000.0), decided("b", 10_000.0)], {"a": None, "b": False})
     assert said[0].startswith("One node: a, ")
     assert said[1].endswith("no tier is known to be shared; whether other hosts can read a was not recorded.")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_it_and_an_old_run_loads(kvbench: Kvbench, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = kvbench(
@@ -224,6 +227,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kinds.KINDS, "shelf", SHELF)
 
 
+@pytest.mark.slow
 def test_a_new_kind_is_measured_examined_and_cleaned(shelf: None, kvbench: Kvbench, tmp_path: Path) -> None:
     options = ("--model", "qwen3-8b", "--mix", "read", "--numjobs", "1", "--runtime", "1")
     dry = kvbench("fio", "--tier", "shelf:upper", *options, "--dry-run")

@@ -173,6 +173,7 @@ def test_without_a_model_the_curve_is_in_blocks(kvbench: Kvbench) -> None:
     assert "LRU hit rate by capacity" in shown.out
 
 
+@pytest.mark.slow
 def test_tables_and_figures_are_written_and_agree(kvbench: Kvbench, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     asked = ("--model", "qwen3-8b", "--capacity", "<b>=144MiB,nvme=1GiB")
@@ -206,6 +207,7 @@ def test_tables_and_figures_are_written_and_agree(kvbench: Kvbench, tmp_path: Pa
     assert "name a new folder" in again.err
 
 
+@pytest.mark.slow
 def test_a_trace_with_a_wrong_time_is_not_cut_into_millions_of_windows(kvbench: Kvbench, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     rows = [{"timestamp": at, "input_length": 10, "hash_ids": [1]} for at in (0, 1_700_000_000_000)]
@@ -216,6 +218,7 @@ def test_a_trace_with_a_wrong_time_is_not_cut_into_millions_of_windows(kvbench: 
     assert "Windows of 1 min are left out" in shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3])
 def test_figures_of_traces_in_which_hardly_anything_happens(rows: int, kvbench: Kvbench, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
@@ -227,6 +230,7 @@ def test_figures_of_traces_in_which_hardly_anything_happens(rows: int, kvbench: 
     assert (tmp_path / "out" / "traffic.png").is_file()
 
 
+@pytest.mark.slow
 def test_a_sample_shows_its_error(kvbench: Kvbench, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     made = ("--conversation-num", "300", "--isl-block-size", "64")

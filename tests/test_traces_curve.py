@@ -78,6 +78,7 @@ def test_the_public_traces_at_capacities_that_golden_does_not_name(capacity: int
     assert reuse_curve(trace)[0].at(capacity).blocks == lru_hits(prompts_of(trace), capacity)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capacity", [500, 5_000, 20_000])
 def test_agent_sessions_with_subagents_against_brute_force(capacity: int) -> None:
     if not SHARED.is_dir():
@@ -87,6 +88,7 @@ def test_agent_sessions_with_subagents_against_brute_force(capacity: int) -> Non
     assert reuse_curve(trace)[0].at(capacity).blocks == lru_hits(prompts_of(trace), capacity)[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(wild_prompts | chained_prompts(), st.integers(0, 9))
 def test_every_capacity_equals_a_cache_that_is_run(prompts: Prompts, short: int) -> None:
@@ -100,6 +102,7 @@ def test_every_capacity_equals_a_cache_that_is_run(prompts: Prompts, short: int)
     assert curve.at(curve.largest) == curve.ideal == curve.at(10**12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(wild_prompts | chained_prompts(), st.data())
 def test_blocks_of_different_weight_equal_a_cache_that_is_run(prompts: Prompts, data: st.DataObject) -> None:
@@ -161,6 +164,7 @@ def test_another_simulator_agrees_at_four_capacities(tmp_path: Path) -> None:
     assert len({curve.at(size).blocks for size in sizes}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "hits"),
     [("conversation", (12_831, 39_101, 82_939, 102_290)), ("synthetic", (10_050, 37_703, 69_649, 77_953))],
@@ -233,6 +237,7 @@ def trace_of(recipe: Recipe, folder: Path) -> Trace:
     return load(file, Options()).trace
 
 
+@pytest.mark.slow
 def test_a_sample_is_near_and_its_interval_is_no_decoration(tmp_path: Path) -> None:
     trace = trace_of(Recipe(conversation_num=700, isl_block_size=64), tmp_path)
     exact, _ = reuse_curve(trace)

@@ -357,6 +357,7 @@ SCRAPS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(SCRAPS | st.binary(max_size=12), max_size=14), st.sampled_from([None, *FORMATS]))
 def test_no_input_crashes(tmp_path: Path, parts: list[bytes], name: str | None) -> None:

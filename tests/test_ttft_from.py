@@ -277,6 +277,7 @@ def test_a_path_names_the_model_by_its_last_part(tmp_path: Path, written: str, n
     assert read_serving([vllm(tmp_path / "a.json", model_id=written)]).model == name
 
 
+@pytest.mark.slow
 def test_many_samples_are_thinned_evenly(tmp_path: Path) -> None:
     lengths = tuple(range(1000, 13_000))
     samples = read_serving([vllm(tmp_path / "a.json", lengths, start_times=None)])

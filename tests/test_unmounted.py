@@ -85,6 +85,7 @@ def unmounted_tier(tier: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 SMALL = ("--model", "qwen3-8b", "--dataset", "64MiB", "--mix", "read", "--numjobs", "1", "--runtime", "1")
 
 
+@pytest.mark.slow
 def test_it_is_said_by_doctor_before_the_run_and_in_the_result(
     kvbench: Kvbench, fake_fio: FakeFio, unmounted_tier: Path, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_it_is_said_by_doctor_before_the_run_and_in_the_result(
     assert measured["conditions"]["unmounted"].startswith(said)
 
 
+@pytest.mark.slow
 def test_a_tier_that_is_where_it_should_be_is_not_talked_about(kvbench: Kvbench, fake_fio: FakeFio, tier: Path) -> None:
     assert "mount" not in kvbench("fio", "--tier", f"t={tier}", *SMALL, "--dry-run").err
     assert doctor.is_sound(list(doctor.examine_tier("t", str(tier)).findings))

@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+
 from kvbench.checks import CODES, VOIDING
 from tests.factories import ROOT
 
@@ -28,6 +30,7 @@ def emitted() -> Iterator[str]:
                 yield str(first.value)
 
 
+@pytest.mark.slow
 def test_every_code_is_documented_with_what_to_do() -> None:
     assert set(ROWS) == set(emitted()) == CODES
     for code, (void, meaning, advice) in ROWS.items():

@@ -65,6 +65,7 @@ def seconds_of(*iops: float | None, way: str = "read") -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_change_of_state_is_an_event_with_both_states(tmp_path: Path) -> None:
     command = changing(tmp_path, "2 osds: 2 up (since 5s), 2 in", "2 osds: 2 up (since 6s), 2 in", "2 osds: 1 up")
     (event,) = watched(command, tmp_path, 3.5)
@@ -85,6 +86,7 @@ def test_what_changes_every_second_is_no_part_of_the_state(text: str, state: str
     assert state_of(text) == state
 
 
+@pytest.mark.slow
 def test_a_state_that_stays_is_no_event(tmp_path: Path) -> None:
     assert watched(("echo", "HEALTH_OK"), tmp_path, 2.5) == []
 
@@ -93,6 +95,7 @@ def test_without_a_command_nothing_runs(tmp_path: Path) -> None:
     assert watched((), tmp_path, 0) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -104,6 +107,7 @@ def test_a_command_that_fails_is_said_once(tmp_path: Path, command: tuple[str, .
     assert [event.text for event in watched(command, tmp_path, 1.6)] == [said]
 
 
+@pytest.mark.slow
 def test_a_command_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     (event,) = watched(("sh", "-c", f"sleep 300 & echo $$ $! >> {pids}; wait"), tmp_path, 1.0, timeout_s=0.3)
@@ -130,6 +134,7 @@ def test_a_command_that_never_stops_printing_does_no_harm(tmp_path: Path) -> Non
     assert event.text.startswith("--watch yes was killed by SIGPIPE")
 
 
+@pytest.mark.slow
 def test_a_command_that_changes_with_every_call_does_not_flood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvbench.run.watch._PERIOD_S", 0.01)
     events = watched(("date", "+%s.%N"), tmp_path, 2.0)
@@ -137,6 +142,7 @@ def test_a_command_that_changes_with_every_call_does_not_flood(tmp_path: Path, m
     assert events[-1].text.endswith(" more changes of state")
 
 
+@pytest.mark.slow
 def test_secrets_of_the_environment_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEPH_SECRET", "hunter2-hunter2")
     (event,) = watched(changing(tmp_path, "up", "key hunter2-hunter2"), tmp_path, 2.5)
@@ -255,6 +261,7 @@ def the_point(run: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_real_run_keeps_and_shows_its_events(kvbench: Kvbench, tmp_path: Path) -> None:
     command = changing(tmp_path, "HEALTH_OK", "HEALTH_OK", "HEALTH_WARN")
     outcome, run = run_memory(kvbench, tmp_path, command, "--mix", "read", "--runtime", "5")
@@ -276,6 +283,7 @@ def test_a_real_run_keeps_and_shows_its_events(kvbench: Kvbench, tmp_path: Path)
     assert "HEALTH_OK -> HEALTH_WARN" in page.with_suffix(".md").read_text()
 
 
+@pytest.mark.slow
 def test_events_survive_the_joining_of_rounds(kvbench: Kvbench, tmp_path: Path) -> None:
     command = changing(tmp_path, "a", "a", "a", "b")
     options = ("--mix", "read", "--runtime", "3", "--repeat", "2")
@@ -291,6 +299,7 @@ def test_events_survive_the_joining_of_rounds(kvbench: Kvbench, tmp_path: Path) 
     ]
 
 
+@pytest.mark.slow
 def test_a_watch_that_fails_leaves_the_point_alone(kvbench: Kvbench, tmp_path: Path) -> None:
     outcome, run = run_memory(kvbench, tmp_path, ("false",), "--mix", "read", "--runtime", "2")
     assert outcome.code == 0

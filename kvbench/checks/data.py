@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvbench.checks.sides import one_block_each
 from kvbench.record.results import PointResult, PointWarning
-from kvbench.tiers.mounts import NETWORK_FILESYSTEMS
+from kvbench.tiers.mounts import cached_here_only
 from kvbench.units import format_bytes, format_count
 
 _REREADS = 2.0
@@ -97,5 +97,5 @@ def sequential(point: PointResult) -> PointWarning | None:
 
 def _memory_of_server(point: PointResult) -> int | None:
     """Memory of the host that serves the data: this one's for local devices, unknown behind a network or FUSE."""
-    kind = point.conditions.filesystem or ""
-    return None if kind in NETWORK_FILESYSTEMS or kind.startswith("fuse") else point.conditions.memory_bytes
+    conditions = point.conditions
+    return conditions.memory_bytes if cached_here_only(conditions.filesystem or "") else None

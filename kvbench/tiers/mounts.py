@@ -35,12 +35,21 @@ class Mount:
             return "memory"
         if self.filesystem in NETWORK_FILESYSTEMS:
             return "network"
-        if self.filesystem.startswith("fuse"):
-            # fuseblk is a local disk (ntfs-3g) all the same behind a program with a cache of its own.
+        if _is_fuse(self.filesystem):
             return "fuse"
         if self.filesystem == "overlay":
             return "overlay"
         return "block" if self.source.startswith("/dev/") else "other"
+
+
+def cached_here_only(filesystem: str) -> bool:
+    """Whether this host's own memory is what may cache a file system's data: not behind a network or a program."""
+    return filesystem not in NETWORK_FILESYSTEMS and not _is_fuse(filesystem)
+
+
+def _is_fuse(filesystem: str) -> bool:
+    """Whether a program answers; fuseblk is a local disk (ntfs-3g) all the same behind one with a cache of its own."""
+    return filesystem.startswith("fuse")
 
 
 @dataclass(frozen=True, slots=True)

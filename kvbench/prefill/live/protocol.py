@@ -17,8 +17,6 @@ from kvbench.prefill.live.endpoint import Api
 
 First = Literal["content", "reasoning", "tool call", "finish"]
 
-# What a server may not know. A refusal that names one of these in the first request takes it out for the whole run.
-OPTIONAL_FIELDS = ("stream_options", "cache_salt", "cache_prompt", "temperature")
 # A larger count is nonsense, and no float.
 MOST_TOKENS = 10**12
 
