@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from kvbench.host.stuck import waiting_for_files
+
 pytestmark = pytest.mark.slow
 
 SMALL = ("--model", "qwen3-8b", "--numjobs", "1", "--runtime", "2", "--dataset", "32MiB")
@@ -177,13 +179,21 @@ def test_ctrl_c_is_answered_while_a_call_hangs(tier: Tier, tmp_path: Path, call:
     if call == "read":
         _read_until(process, "point 1 of")
         tier.hang("read")
-    time.sleep(1.5)
+    _until(lambda: _waits(process.pid))
     process.send_signal(signal.SIGINT)
     said = _read_until(process, "SIGINT")
     assert "waiting for a call on" in said or "stopped by SIGINT" in said
     _, err = process.communicate(timeout=_AT_MOST_S)
     assert process.returncode == 130
     assert "the tier hangs" in err
+
+
+def _waits(started: int) -> bool:
+    """Whether a call of the process that does the work has been there for a while."""
+    working = Path(f"/proc/{started}/task/{started}/children").read_text().split()
+    calls = waiting_for_files(int(working[0])) if working else frozenset()
+    time.sleep(1)
+    return bool(calls) and not calls.isdisjoint(waiting_for_files(int(working[0])))
 
 
 def test_a_pipe_behind_a_run_that_is_left_behind_ends_with_it(tier: Tier) -> None:
