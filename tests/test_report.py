@@ -329,6 +329,21 @@ class Tags(HTMLParser):
         self.ids += [value or "" for name, value in attrs if name == "id"]
 
 
+@pytest.mark.parametrize(
+    ("block_tokens", "mapped"), [(65_536, False), (49_153, False), (49_152, False), (40_000, True), (16, True)]
+)
+def test_a_model_whose_block_no_measured_prompt_fills_still_gives_a_page(
+    tmp_path: Path, block_tokens: int, mapped: bool
+) -> None:
+    """Nothing is restored of a prompt below a block; without two lengths above there is no line of what it needs."""
+    large = use(block_tokens=block_tokens)
+    made = build([loaded(tmp_path, uses=(large,))], wanted())
+    assert any(type(figure).__name__ == "BreakEvenMap" for figure in made.figures) is mapped
+    for figure in made.figures:
+        assert "<svg" in drawing.svg(figures.draw(figure, made.tiers), figure.key, figure.title)
+    assert "<h1>" in html(made)
+
+
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A report in which every name that a user can choose is hostile."""

@@ -39,6 +39,8 @@ from kvbench.units import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# One length is no line.
+_FEWEST_LENGTHS = 2
 _NEED_LABEL = "break-even"
 
 
@@ -69,13 +71,15 @@ class BreakEvenMap(FigureData):
 
 
 def make(scene: Scene) -> list[BreakEvenMap]:
-    """The map of one use; empty without a prefill curve of its model."""
+    """The map of one use; empty without a prefill curve of its model, or with fewer than two lengths of a block."""
     first, label = scene.judged[0], scene.label
     curve = first.curve
     if curve is None or not (curve.b_s_per_token or curve.c_s_per_token2):
         return []
     tokens = np.unique(np.geomspace(curve.measured_from, curve.measured_to, SHOWN_LENGTHS).round()).astype(int)
     tokens = tokens[tokens >= first.use.block_tokens]
+    if len(tokens) < _FEWEST_LENGTHS:
+        return []
     prefill = spared_s(curve, np.array([first.use.restored_tokens(int(at)) for at in tokens], dtype=float), 1)
     need = RateLine(
         _NEED_LABEL,
@@ -108,9 +112,7 @@ def _given(item: Judged, runs: Sequence[LoadedRun]) -> RateLine:
 def _title(label: str, item: Judged, need: RateLine, target: int) -> str:
     assert item.curve is not None
     at = target if need.tokens[0] <= target <= need.tokens[-1] else need.tokens[-1]
-    rate = dict(zip(need.tokens, need.bytes_per_s, strict=True)).get(at)
-    if rate is None:
-        rate = needed_bytes_per_s(item.use, at, float(spared_s(item.curve, item.use.restored_tokens(at), 1)[0]))
+    rate = needed_bytes_per_s(item.use, at, float(spared_s(item.curve, item.use.restored_tokens(at), 1)[0]))
     return f"{label}: a request of {format_tokens(at)} tokens gains from {format_bandwidth(rate)} on"
 
 
