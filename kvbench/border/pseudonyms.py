@@ -32,16 +32,15 @@ _UUID = re.compile(r"(?<![\w-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{
 _HOMES = frozenset({"home", "Users"})
 
 # Parts of a path that say what it is and not whose: the usual roots of a system, devices, and kvbench's own names.
-_COMMON = frozenset(
-    re.findall(
-        r"\S+",
-        "app bash bench benchmark bin block bus by-id by-path by-uuid cache ceph cephfs class containers csi data dev "
-        "devices diff disk docker etc fio fuse home kubelet kv kv-cache lib lib64 local lower lvm mapper media merged "
-        "mnt models mount net nfs null nvme opt overlay overlay2 pci plugins pods proc projects python python3 reports "
-        "results root run runs sbin scratch self sh shm src srv ssh storage sys test tests tier tmp upper user users "
-        "Users usr var volumes work workspace",
-    )
-)
+_COMMON = frozenset({
+    "app", "bash", "bench", "benchmark", "bin", "block", "bus", "by-id", "by-path", "by-uuid", "cache", "ceph",
+    "cephfs", "class", "containers", "csi", "data", "dev", "devices", "diff", "disk", "docker", "etc", "fio",
+    "fuse", "home", "kubelet", "kv", "kv-cache", "lib", "lib64", "local", "lower", "lvm", "mapper", "media",
+    "merged", "mnt", "models", "mount", "net", "nfs", "null", "nvme", "opt", "overlay", "overlay2", "pci",
+    "plugins", "pods", "proc", "projects", "python", "python3", "reports", "results", "root", "run", "runs", "sbin",
+    "scratch", "self", "sh", "shm", "src", "srv", "ssh", "storage", "sys", "test", "tests", "tier", "tmp", "upper",
+    "user", "users", "Users", "usr", "var", "volumes", "work", "workspace",
+})  # fmt: skip
 _OURS = re.compile(
     r"\.?kvbench[\w.-]*|points|imported|round-\d+|[\w.-]*\.(?:fio|json|log|err|txt|md|py|sh|so|bin|csv)|b\d+(?:\.\d+)*"
     r"|(?:nvme\d+(?:n\d+)?(?:p\d+)?|[shv]d[a-z]+\d*|md\d+|dm-\d+|loop\d+|rbd\d+|zram\d+)|python3\.\d+|\d+"
@@ -70,14 +69,16 @@ class Pseudonyms:
         """Remember a name of a kind; whatever it is part of, it is replaced."""
         if name and name.casefold() not in self._names and not (kind != "word" and name in self._kept):
             self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._names[name.casefold()] = f"{kind}-{self._counts[kind]}"
-            self.__dict__.pop("_known", None)
+            self._name(name, f"{kind}-{self._counts[kind]}")
 
     def know_also(self, spelling: str, name: str) -> None:
         """Remember another spelling of a name that is known: both get one pseudonym."""
         if name.casefold() in self._names:
-            self._names.setdefault(spelling.casefold(), self._names[name.casefold()])
-            self.__dict__.pop("_known", None)
+            self._name(spelling, self._names.get(spelling.casefold(), self._names[name.casefold()]))
+
+    def _name(self, spelling: str, pseudonym: str) -> None:
+        self._names[spelling.casefold()] = pseudonym
+        self.__dict__.pop("_known", None)
 
     def know_path(self, path: str) -> None:
         """Remember every part of a path that says whose it is."""

@@ -159,6 +159,7 @@ class Versus:
         won: NDArray[np.bool_] = (self.restore.seconds <= self.spared_s) & (self.restore.restored > 0)
         return won
 
+    @cached_property
     def lost(self) -> NDArray[np.bool_]:
         """Where restoring takes longer, for each pair of draws of both sides, shape (draws, lengths)."""
         spared, restore = _paired(self.drawn_spared_s, self.restore.draws)
@@ -297,7 +298,7 @@ def request_crossover(versus: Versus, confidence: float = CONFIDENCE) -> Request
     tokens, wins = versus.restore.tokens[inside], versus.wins[inside]
     low, high, unbounded = None, None, "; the prefill curve has too few samples for an interval"
     if len(curve.draws):
-        low, high = _interval(versus.lost()[:, inside], tokens, confidence)
+        low, high = _interval(versus.lost[:, inside], tokens, confidence)
         unbounded = ""
     if wins.all():
         if high == tokens[0]:
@@ -363,7 +364,7 @@ def _lost_at_target(versus: Versus, target: int, confidence: float) -> tuple[Ver
     if not curve.measured_from <= target <= curve.measured_to:
         return None
     at = int(np.searchsorted(versus.restore.tokens, target))
-    if versus.lost()[:, at].mean() < (1 + confidence) / 2:
+    if versus.lost[:, at].mean() < (1 + confidence) / 2:
         return None
     takes, spared = format_number(float(versus.restore.seconds[at])), format_number(float(versus.spared_s[at]))
     return "not viable", f"at the target of {target:,} tokens restoring takes {takes} s and recomputing {spared} s"
@@ -420,7 +421,7 @@ def _beyond_measured(versus: Versus, target: int, confidence: float) -> tuple[Ve
     if target <= versus.curve.measured_to:
         return None
     at = int(np.searchsorted(versus.restore.tokens, target))
-    if 1 - versus.lost()[:, at].mean() >= (1 + confidence) / 2:
+    if 1 - versus.lost[:, at].mean() >= (1 + confidence) / 2:
         return None
     return "cannot say", f"prefill was measured up to {versus.curve.measured_to:,} tokens, the target is {target:,}"
 

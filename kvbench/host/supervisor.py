@@ -22,7 +22,9 @@ from kvbench.host.stuck import LongCalls, Waiting, longest_call_s
 # After Ctrl-C a call that returns lets the child save and clean up; that it waits is said before.
 _SAID_AFTER_S = 0.8
 _LONGEST_CALL_AFTER_SIGNAL_S = 5.0
-_LOOK_EVERY_S = 0.2
+_POLL_S = 0.2
+# Looking takes processor time from what is measured: seldom, unless somebody waits for it.
+_LOOK_EVERY_S = 1.0
 _PR_SET_PDEATHSIG = 1
 _PIECE = 1 << 16
 
@@ -83,7 +85,7 @@ class _Relay:
         os.set_blocking(self.reading, False)
 
     def hand_on(self) -> bool:
-        """Write what came to the real descriptor; whether anything came, also the end of it."""
+        """Write what came to the real descriptor; False where nothing more will: at its end, or when nobody reads."""
         try:
             piece = os.read(self.reading, _PIECE)
         except OSError:
@@ -95,13 +97,9 @@ class _Relay:
         except OSError as error:
             # The child learns of it by its own pipe.
             self.broken = EXIT_READER_GONE if isinstance(error, BrokenPipeError) else EXIT_OUTPUT
-            self.close()
-        return bool(piece)
-
-    def close(self) -> None:
-        """Read no more: the next one that writes gets EPIPE."""
-        with suppress(OSError):
             os.close(self.reading)
+            return False
+        return bool(piece)
 
 
 class _Supervisor:
@@ -133,16 +131,19 @@ class _Supervisor:
             poll.register(relay.reading, select.POLLIN)
         looked = time.monotonic()
         while True:
-            for descriptor, _ in poll.poll(_LOOK_EVERY_S * 1000):
+            for descriptor, _ in poll.poll(_POLL_S * 1000):
                 self._hand_output_on(descriptor, poll)
             found, status = os.waitpid(self.child, os.WNOHANG)
             if found:
                 return self._ended(os.waitstatus_to_exitcode(status))
-            if time.monotonic() - looked >= _LOOK_EVERY_S:
+            if time.monotonic() - looked >= self._look_every_s():
                 looked = time.monotonic()
                 hung = self._hung()
                 if hung is not None:
                     return self._leave(*hung)
+
+    def _look_every_s(self) -> float:
+        return _POLL_S if self.signalled else min(_LOOK_EVERY_S, self.longest_s / 5)
 
     def _hand_output_on(self, descriptor: int, poll: select.poll) -> None:
         for relay in self.relays:
@@ -152,7 +153,7 @@ class _Supervisor:
     def _ended(self, code: int) -> int:
         for relay in self.relays:
             while not relay.broken and relay.hand_on():
-                pass
+                continue
         broken = next((relay.broken for relay in self.relays if relay.broken), 0)
         if code < 0:
             return 128 - code

@@ -7,7 +7,6 @@ import gzip
 import io
 import os
 import platform
-import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -31,13 +30,11 @@ BUNDLE_NAME = "bundle.json"
 _TEXTS = frozenset({".json", ".fio", ".txt", ".log", ".err", ".md"})
 _MOST_FILES = 100_000
 # What a result says with one word, beside its keys: a directory of that name must not change it.
-_WORDS = frozenset(
-    re.findall(
-        r"\S+",
-        "read write mixed ok failed skipped interrupted lat clat cold cached unknown random sequential engine own huge "
-        "fio replay memory s3 dram warning events ext4 xfs tmpfs nfs nfs4",
-    )
-)
+_WORDS = frozenset({
+    "read", "write", "mixed", "ok", "failed", "skipped", "interrupted", "lat", "clat", "cold", "cached", "unknown",
+    "random", "sequential", "engine", "own", "huge", "fio", "replay", "memory", "s3", "dram", "warning", "events",
+    "ext4", "xfs", "tmpfs", "nfs", "nfs4",
+})  # fmt: skip
 _FACTS_KEPT = ("filesystem", "backing_filesystem", "device", "scheduler", "client")
 _BY_TIER = frozenset({"tiers", "tier_traits"})
 
@@ -155,11 +152,9 @@ def _keys(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield key
-            yield from (
-                (inner for below in item.values() for inner in _keys(below))
-                if key in _BY_TIER and isinstance(item, dict)
-                else _keys(item)
-            )
+            # Below these the keys are names of tiers.
+            for below in item.values() if key in _BY_TIER and isinstance(item, dict) else [item]:
+                yield from _keys(below)
     elif isinstance(value, list):
         for item in value:
             yield from _keys(item)

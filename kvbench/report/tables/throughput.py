@@ -12,7 +12,7 @@ from kvbench.report.columns import Column, name, number, sheet, subject
 from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
 from kvbench.report.tables.settings import reads_of
-from kvbench.units import format_number, format_share, format_tokens
+from kvbench.units import format_number, format_tokens
 
 _NOTE = (
     "Another question than the verdict's, which is the latency of a request: how many requests a full server serves at "
@@ -31,20 +31,22 @@ class Served:
 
 def served(scene: Scene) -> Iterator[Served]:
     """One row for each judgement with a prefill curve and measured reads, where the load was given."""
-    for item in scene.judged if scene.wanted.traffic else ():
-        found = _throughput(item, scene.wanted)
-        if found is not None and item.curve is not None and item.crossover.at_target and scene.wanted.traffic:
-            saved = saving(item.curve, item.crossover.at_target, scene.wanted.traffic, found.with_per_s)
-            yield Served(item, found, saved)
+    load = scene.wanted.traffic
+    if load is None:
+        return
+    for item in scene.judged:
+        at = item.crossover.at_target
+        if item.curve is None or at is None:
+            continue
+        found = throughput(item.crossover, item.curve, load.hit_rate, _rates(item, scene.wanted))
+        if found is not None:
+            yield Served(item, found, saving(item.curve, at, load, found.with_per_s))
 
 
-def _throughput(item: Judged, wanted: Wanted) -> Throughput | None:
-    if item.curve is None or wanted.traffic is None:
-        return None
+def _rates(item: Judged, wanted: Wanted) -> Rates:
     reads = reads_of(item, wanted)
-    rates = reads.rates(item.use.io_bytes)
-    known = Rates(max(rates.values(), default=None), reads.write_rate(item.use.io_bytes))
-    return throughput(item.crossover, item.curve, wanted.traffic.hit_rate, known)
+    read = max(reads.rates(item.use.io_bytes).values(), default=None)
+    return Rates(read, reads.write_rate(item.use.io_bytes))
 
 
 def _times(gain: float) -> str:
@@ -54,7 +56,7 @@ def _times(gain: float) -> str:
 COLUMNS: tuple[Column[Served], ...] = (
     *subject(lambda row: row.item),
     number("tokens", "tokens", lambda row: row.at.tokens, format_tokens, "--target-context"),
-    number("hit_rate", "hit rate", lambda row: row.at.hit_rate, format_share, "--hit-rate"),
+    number("hit_rate", "hit rate", lambda row: row.at.hit_rate, "{:.0%}".format, "--hit-rate"),
     number("without_per_s", "requests/s without", lambda row: row.at.without_per_s, format_number, "1 / T(L)"),
     number(
         "with_per_s",
@@ -70,7 +72,7 @@ COLUMNS: tuple[Column[Served], ...] = (
         "store_share",
         "stores",
         lambda row: row.at.store_share,
-        format_share,
+        "{:.0%}".format,
         "bytes of the misses / the most that was written beside reads, else alone",
     ),
 )
