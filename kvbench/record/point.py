@@ -36,6 +36,12 @@ def is_point_id(text: str, io_bytes: int, mix: Mix, numjobs: int, driver: str) -
     return text.endswith(end) and slug(text.removesuffix(end)) == text.removesuffix(end)
 
 
+def jobs_in(text: str) -> int | None:
+    """The number of jobs in a name that ``point_id`` made for a fio of ours; None in any other name."""
+    found = re.fullmatch(r".+-\d+-(?:read|write|mixed)-j(\d{1,9})", text)
+    return None if found is None else int(found[1])
+
+
 def _suffix(driver: str) -> str:
     return "" if driver == "fio" else f"-{driver}"
 

@@ -31,7 +31,7 @@ from kvbench.formats.fio.point import (
 )
 from kvbench.formats.fio.read import FioJob, FioOutput
 from kvbench.formats.fio.warnings import notes_of
-from kvbench.record.point import slug
+from kvbench.record.point import jobs_in, slug
 from kvbench.record.results import Conditions, Mix, Observation, PointResult, PointWarning, Status
 from kvbench.tiers.limits import Limit
 
@@ -46,8 +46,6 @@ _MIX_OF_RW: dict[str, Mix] = {
 }
 # A run that a signal ended is complete where it had its time (fio 3.33 writes both alike).
 _WHOLE = 0.95
-# As many writers as readers, up to what the summed runtime misses.
-_NEAR_TWICE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
     numjobs = unnamed_jobs(job) if len(jobs) == 1 else None
     numjobs = numjobs or counted_jobs(job, len(jobs), max(1, len(hosts)))
     io_bytes, contradiction = _io_bytes(job, numjobs)
-    storing = _storing(job, mix, numjobs)
+    apart = _apart(job, mix)
     status, reason = _status(job, output)
     point = PointResult(
         id="",
@@ -104,7 +102,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         driver="fio",
         io_bytes=io_bytes,
         mix=mix,
-        numjobs=_reading(numjobs, storing),
+        numjobs=numjobs if apart is None else apart[0],
         clients=tuple(f"client {number}" for number in range(1, len(hosts) + 1)),
         runtime_s=job.runtime_s,
         latency_source=latency_source_of(job),
@@ -112,7 +110,7 @@ def _imported(jobs: Sequence[FioJob], output: FioOutput, origin: _Source, total:
         reason=reason,
         read=direction_of(job.read),
         write=direction_of(job.write),
-        conditions=replace(_conditions(job, mix, max(1, len(hosts)), numjobs, origin), storing_jobs=storing or None),
+        conditions=replace(_conditions(job, mix, max(1, len(hosts)), numjobs, origin), storing_jobs=apart and apart[1]),
     )
     judged = judge(point)
     own = [] if status == "failed" else [item for item in (contradiction, *notes_of(output, jobs, job)) if item]
@@ -147,24 +145,15 @@ def _rw(job: FioJob) -> str:
     return job.options.get("rw", job.options.get("readwrite", "")).split(":")[0].lower()
 
 
-def _reading(jobs: int, storing: int) -> int:
-    """The jobs that a point is known by: those that read, where others only write."""
-    if not storing:
-        return jobs
-    return storing if abs(jobs - 2 * storing) <= max(1, _NEAR_TWICE * jobs) else jobs - storing
+def _apart(job: FioJob, mix: Mix) -> tuple[int, int] | None:
+    """Jobs that read and jobs that only write in a mixed point of kvbench's own, None in any other group.
 
-
-def _storing(job: FioJob, mix: Mix, jobs: int) -> int:
-    """How many of the jobs only write, in a group of readers and paced writers as kvbench makes them; 0 in any other.
-
-    A group's options are those of its last section (axboe/fio#2132), the writers'; ``jobs`` come from the summed
-    runtime, which falls short by what the readers end earlier.
+    A group's options are those of its last section (axboe/fio#2132), the paced writers'. How many read says the name:
+    the summed runtime does not, since a job that waits for its last operation counts for longer.
     """
-    writers = number(job.options, "numjobs", 1) or 1
+    readers, writers = jobs_in(job.name), number(job.options, "numjobs", 1)
     paced = "rate" in job.options and _MIX_OF_RW.get(_rw(job)) == "write"
-    if mix != "mixed" or not paced or not 0 < writers < jobs:
-        return 0
-    return writers
+    return (readers, writers) if mix == "mixed" and paced and readers and writers else None
 
 
 def _status(job: FioJob, output: FioOutput) -> tuple[Status, str | None]:
