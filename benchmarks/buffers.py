@@ -22,9 +22,9 @@ from pathlib import Path
 
 from kvbench.drivers.fio.run import find_fio
 from kvbench.drivers.region import SHARED_MEMORY, memory_for
-from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.blocks import BlockFiles
 from kvbench.drivers.replay.calls import Buffer
-from kvbench.drivers.replay.flow import REQUESTS, Round, Worker, fill
+from kvbench.drivers.replay.flow import REQUESTS, InFlight, Worker, fill
 from kvbench.drivers.settings import Buffers
 from kvbench.errors import MeasurementError, ToolError
 from kvbench.record.comparison import ratio_interval
@@ -63,14 +63,14 @@ def main() -> None:
     chosen = parser.parse_args()
     tier = inspect("buffers", chosen.directory)
     with workspace(tier) as space, huge_tmpfs() as folder:
-        blocks = Blocks(space.path, SIZE, parse_size(chosen.dataset) // SIZE)
+        blocks = BlockFiles(space.path, SIZE, parse_size(chosen.dataset) // SIZE)
         fill(blocks, blocks.first_names(), [Worker(REQUESTS.calls(), Buffer(SIZE)) for _ in range(8)], lambda: None)
         blocks.sync()
         found = in_turns(ways(blocks, chosen.threads, chosen.seconds, folder), chosen.rounds, tier.mount)
     show(found)
 
 
-def ways(blocks: Blocks, threads: int, seconds: int, folder: Path | None) -> dict[str, Way]:
+def ways(blocks: BlockFiles, threads: int, seconds: int, folder: Path | None) -> dict[str, Way]:
     """How to read, by name; what this host does not offer is named and left out."""
     kinds: dict[str, tuple[Buffers, Path]] = {
         REFERENCE: ("engine", SHARED_MEMORY),
@@ -99,13 +99,13 @@ def ways(blocks: Blocks, threads: int, seconds: int, folder: Path | None) -> dic
     return found
 
 
-def replay(blocks: Blocks, threads: int, seconds: int, kind: Buffers, folder: Path) -> Way:
+def replay(blocks: BlockFiles, threads: int, seconds: int, kind: Buffers, folder: Path) -> Way:
     """A round of the replay in memory of its own: every round draws its pages anew, as every run does."""
 
     def measure() -> tuple[int, float]:
         places = memory_for(kind, threads, SIZE, folder).places
         workers = [Worker(REQUESTS.calls(), Buffer(SIZE, place)) for place in places]
-        whole = Round(blocks, REQUESTS, workers, "read", 100)
+        whole = InFlight(blocks, REQUESTS, workers, "read", 100)
         whole.run(seconds, lambda: None, lambda: None)
         return total_bytes(worker.recorder for worker in workers) // SIZE, whole.seconds
 
@@ -114,7 +114,7 @@ def replay(blocks: Blocks, threads: int, seconds: int, kind: Buffers, folder: Pa
 
 def fio(
     program: str,
-    blocks: Blocks,
+    blocks: BlockFiles,
     threads: int,
     seconds: int,
     *memory: str,

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from kvbench.decide.crossover import CONFIDENCE, Crossover, Goal, Versus, decide, request_crossover
 from kvbench.decide.decision import Wanted, verdict_is_settled
-from kvbench.decide.restore import Measured, restore_curve
+from kvbench.decide.restore import MeasuredReads, restore_curve
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.record.histogram import Histogram
 from kvbench.record.latency import latency_of
@@ -178,7 +178,7 @@ def binned(latencies_s: Floats) -> Histogram:
 
 
 @lru_cache(maxsize=32)
-def truth_of(process: Process) -> Measured:
+def truth_of(process: Process) -> MeasuredReads:
     """What an endless measurement of the process gives: operations see fast states as often as they are fast."""
     generator = np.random.default_rng(20261201)
     # With work done at exp(-x), the states that operations meet are the stationary ones tilted by it.
@@ -189,7 +189,7 @@ def truth_of(process: Process) -> Measured:
     latencies = process.base_s * np.exp(states) * tails * (mean / tails.mean())
     item = observed(latencies, 0.0, float(latencies.sum()) / JOBS, "mixed")
     assert item.point.read is not None
-    return Measured(_certain(item.point), item.point.read, item.histograms["read"])
+    return MeasuredReads(_certain(item.point), item.point.read, item.histograms["read"])
 
 
 def _certain(point: PointResult) -> PointResult:
@@ -263,7 +263,7 @@ def _settled(curve: PrefillCurve) -> Callable[[Observation], bool | None]:
 
 def _decided(pooled: Observation, curve: PrefillCurve) -> Crossover:
     assert pooled.point.read is not None
-    at = Measured(pooled.point, pooled.point.read, pooled.histograms["read"])
+    at = MeasuredReads(pooled.point, pooled.point.read, pooled.histograms["read"])
     return decide(USE, "simulated", 1, at, None, curve, Goal(TARGET))
 
 

@@ -28,12 +28,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kvbench.decide.restore import Around, Measured, restore_curve
+from kvbench.decide.restore import Around, MeasuredReads, restore_curve
 from kvbench.drivers import unmeasured
-from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.blocks import BlockFiles
 from kvbench.drivers.replay.calls import Buffer, CallTimes
-from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker, fill
-from kvbench.drivers.s3.client import Client
+from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, InFlight, Worker, fill
+from kvbench.drivers.s3.client import ObjectClient
 from kvbench.drivers.s3.layout import write_objects
 from kvbench.drivers.s3.load import Load
 from kvbench.drivers.s3.objects import Objects, objects_for
@@ -95,13 +95,13 @@ class Store(ABC):
 class Files(Store):
     """Block files in a directory, through the replay driver's calls."""
 
-    laid: Blocks
+    laid: BlockFiles
     flow: Flow
 
     def measure(self, jobs: int, seconds: float, into: Sample) -> None:
         """A round of the replay driver."""
         workers = [Worker(self.flow.calls(), Buffer(self.io_bytes)) for _ in range(jobs)]
-        round_ = Round(self.laid, self.flow, workers, "read", 100)
+        round_ = InFlight(self.laid, self.flow, workers, "read", 100)
         round_.run(seconds, lambda: None, lambda: None)
         into.recorders += [worker.recorder for worker in workers]
         into.lookups_ns += round_.lookups.kinds["lookup"]
@@ -122,7 +122,7 @@ class Files(Store):
 class Bucket(Store):
     """Objects in a bucket, through the s3 driver's client."""
 
-    client: Client
+    client: ObjectClient
     objects: Objects
 
     def measure(self, jobs: int, seconds: float, into: Sample) -> None:
@@ -182,7 +182,7 @@ def main() -> None:
 def in_directory(path: str, io_bytes: int, dataset_bytes: int) -> Iterator[list[Store]]:
     """Both of vLLM's ways over one set of block files."""
     with directory.workspace(directory.inspect("predict", path)) as space:
-        laid = Blocks(space.path, io_bytes, dataset_bytes // io_bytes)
+        laid = BlockFiles(space.path, io_bytes, dataset_bytes // io_bytes)
         writers = [Worker(REQUESTS.calls(), Buffer(io_bytes)) for _ in range(LAYOUT_THREADS)]
         fill(laid, laid.first_names(), writers, lambda: None)
         laid.sync()
@@ -198,7 +198,7 @@ def in_bucket(url: str, io_bytes: int, dataset_bytes: int) -> Iterator[list[Stor
     tier = bucket.inspect("predict", url)
     with tempfile.TemporaryDirectory() as folder, tier.workspace(Path(folder)) as space:
         assert isinstance(space, bucket.BucketSpace)
-        client, objects = Client(tier), objects_for(space.prefix, io_bytes, dataset_bytes // io_bytes)
+        client, objects = ObjectClient(tier), objects_for(space.prefix, io_bytes, dataset_bytes // io_bytes)
         write_objects(client, space, [objects], lambda _: None)
         yield [Bucket("io_threads", 4, 4, io_bytes, objects.reads, client, objects)]
 
@@ -228,7 +228,7 @@ def predicted_s(store: Store, case: Case, loaded: Sample, alone: Sample) -> floa
     read = direction_of(loaded.recorders, "read", loaded.seconds)
     assert read is not None
     point = unmeasured(Point("predicted", "t", "replay", store.io_bytes, "read", 1), "ok", None)
-    at = Measured(
+    at = MeasuredReads(
         point, read, histograms_of(loaded.recorders)["read"], alone.mean_s, alone=histograms_of(alone.recorders)["read"]
     )
     # A request looks its blocks up before it reads any, so one that is alone finds an idle tier.

@@ -17,9 +17,9 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.blocks import BlockFiles
 from kvbench.drivers.replay.calls import Buffer
-from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker
+from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, InFlight, Worker
 from kvbench.record.comparison import ratio_interval
 from kvbench.record.recorder import total_bytes
 from kvbench.tiers.directory import inspect, workspace
@@ -98,13 +98,13 @@ def fio(folder: Path, files: int, file_bytes: int, seconds: int) -> Way:
 def replay(folder: Path, flow: Flow, seconds: int) -> Way:
     """How to read the block files that fio wrote: other files would lie elsewhere on the device, or in its cache."""
     paths = [str(path) for path in folder.iterdir()]
-    data = Blocks(folder, SIZE, len(paths))
+    data = BlockFiles(folder, SIZE, len(paths))
     data.live = paths
     buffers = [Buffer(SIZE) for _ in range(THREADS)]
 
     def measure() -> tuple[float, float]:
         workers = [Worker(flow.calls(), buffer) for buffer in buffers]
-        whole, before = Round(data, flow, workers, "read", 75), resource.getrusage(resource.RUSAGE_SELF)
+        whole, before = InFlight(data, flow, workers, "read", 75), resource.getrusage(resource.RUSAGE_SELF)
         whole.run(seconds, lambda: None, lambda: None)
         moved = total_bytes(worker.recorder for worker in workers)
         return moved / whole.seconds, cpu_seconds(before, resource.RUSAGE_SELF) / (moved / (1 << 30))

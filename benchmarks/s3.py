@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from s3_clients import Row, alternate, child, cpu_s, object_keys, own_objects, show
 
-from kvbench.drivers.s3.client import Client
+from kvbench.drivers.s3.client import ObjectClient
 from kvbench.drivers.s3.load import Load, new_content
 from kvbench.drivers.s3.objects import Objects
 from kvbench.record.recorder import Recorder, direction_of, histograms_of
@@ -70,7 +70,9 @@ def driver_round(target: str, way: str, prefix: str, size: int, threads: int, se
     """One round of the driver itself, in this process."""
     keys = tuple(object_keys(prefix))
     recorders = [Recorder() for _ in range(threads)]
-    load = Load(Client(inspect("t", target)), Objects(size, keys, keys), recorders, 100 if way == "read" else 0, seed=1)
+    load = Load(
+        ObjectClient(inspect("t", target)), Objects(size, keys, keys), recorders, 100 if way == "read" else 0, seed=1
+    )
     # The driver has loaded numpy by the time of a round: it wrote the data set.
     new_content(size)
     before = cpu_s()

@@ -24,9 +24,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvbench.drivers.s3.client import Client
+from kvbench.drivers.s3.client import ObjectClient
 from kvbench.tiers.bucket import BucketSpace, inspect
-from kvbench.tiers.endpoint import Endpoint, from_environment
+from kvbench.tiers.endpoint import S3Endpoint, from_environment
 
 OBJECTS = 32
 CLIENTS = ("obstore", "boto3", "aiobotocore", "awscrt", "minio")
@@ -67,7 +67,7 @@ def own_objects(target: str, size: int) -> Any:
         tier = inspect("benchmark", target)
         with tempfile.TemporaryDirectory() as folder, tier.workspace(Path(folder)) as space:
             assert isinstance(space, BucketSpace)
-            client = Client(tier)
+            client = ObjectClient(tier)
             for key in object_keys(space.prefix):
                 client.put(key, os.urandom(size))
             yield space.prefix
@@ -183,7 +183,7 @@ def _whole(got: int, size: int) -> None:
         raise SystemExit(f"an object of {size} bytes came back with {got}")
 
 
-def _obstore(found: Endpoint, bucket: str, way: str, size: int) -> Request:
+def _obstore(found: S3Endpoint, bucket: str, way: str, size: int) -> Request:
     import obstore
     from obstore.store import S3Store
 
@@ -212,7 +212,7 @@ def _boto_options(config: Any) -> Any:
     )
 
 
-def _boto3(found: Endpoint, bucket: str, way: str, size: int) -> Request:
+def _boto3(found: S3Endpoint, bucket: str, way: str, size: int) -> Request:
     import boto3
     from botocore.config import Config
 
@@ -226,7 +226,7 @@ def _boto3(found: Endpoint, bucket: str, way: str, size: int) -> Request:
 
 
 async def _asynchronous(
-    found: Endpoint, bucket: str, way: str, keys: list[str], size: int, tasks: int, seconds: float
+    found: S3Endpoint, bucket: str, way: str, keys: list[str], size: int, tasks: int, seconds: float
 ) -> Row:
     from aiobotocore.config import AioConfig
     from aiobotocore.session import get_session
@@ -259,7 +259,7 @@ async def _asynchronous(
         return row_of(latencies, size, time.perf_counter() - began, cpu_s() - before)
 
 
-def _minio(found: Endpoint, bucket: str, way: str, size: int) -> Request:
+def _minio(found: S3Endpoint, bucket: str, way: str, size: int) -> Request:
     import io
 
     import urllib3
@@ -284,7 +284,7 @@ def _minio(found: Endpoint, bucket: str, way: str, size: int) -> Request:
     return (lambda key: client.put_object(bucket, key, io.BytesIO(body), size)) if way == "write" else read
 
 
-def _awscrt(found: Endpoint, bucket: str, way: str, size: int) -> Request:
+def _awscrt(found: S3Endpoint, bucket: str, way: str, size: int) -> Request:
     import io
 
     from awscrt.auth import AwsCredentialsProvider

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.blocks import BlockFiles
 from kvbench.drivers.replay.calls import Buffer, CallTimes, CCalls
 from kvbench.tiers.directory import inspect, workspace
 
@@ -49,7 +49,7 @@ def main() -> None:
 
 def many_files(root: Path, files: int, size: int, threads: int) -> None:
     """Create, look up, list and delete."""
-    blocks, content = Blocks(root, size, files), bytes(size)
+    blocks, content = BlockFiles(root, size, files), bytes(size)
     names = blocks.first_names()
 
     def create(path: str) -> None:
@@ -136,7 +136,7 @@ def near_full(root: Path, percent: int) -> None:
 
 def store_blocks(root: Path, what: str) -> None:
     """Store blocks one after the other, each removed before the next, and print their latency."""
-    blocks, buffer, calls = Blocks(root, BLOCK, 1), Buffer(BLOCK), CCalls()
+    blocks, buffer, calls = BlockFiles(root, BLOCK, 1), Buffer(BLOCK), CCalls()
     blocks.first_names()
     waited = []
     for _ in range(_STORES):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbench.decide.restore import Measured
+from kvbench.decide.restore import MeasuredReads
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import Conditions, Direction, LatencyNs, OverTime, PointResult, Use
@@ -104,12 +104,12 @@ def curve(
 
 def measured(
     iops: float, latency_ms: float | None = None, jobs: int = 16, *, histogram: bool = True, **changes: Any
-) -> Measured:
+) -> MeasuredReads:
     """``jobs`` busy readers at ``iops``, every operation equally long unless ``latency_ms`` says how long."""
     mean_ns = jobs / iops * 1e9 if latency_ms is None else latency_ms * MS
     read = direction(60 * round(iops), iops, latency_ns=latency(mean_ns, **changes))
     bins = Histogram(((round(mean_ns), 60 * max(1, round(iops))),)) if histogram else None
-    return Measured(point(numjobs=jobs, read=read), read, bins)
+    return MeasuredReads(point(numjobs=jobs, read=read), read, bins)
 
 
 def fio_side(

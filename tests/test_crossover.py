@@ -31,7 +31,7 @@ from kvbench.decide.crossover import (
 )
 from kvbench.decide.decision import Wanted, decide_runs, same_model, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
-from kvbench.decide.restore import Around, Measured, RestoreCurve, restore_curve, restore_tokens_per_s
+from kvbench.decide.restore import Around, MeasuredReads, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, fit
 from kvbench.prefill.samples import Sample, Samples, read_csv
@@ -57,7 +57,9 @@ from tests.factories import (
 Run = Callable[..., Outcome]
 
 
-def decided(at: Measured | None, prefill: PrefillCurve, goal: Goal | None = None, concurrent: int = 1) -> Crossover:
+def decided(
+    at: MeasuredReads | None, prefill: PrefillCurve, goal: Goal | None = None, concurrent: int = 1
+) -> Crossover:
     """The crossover of gpt-oss-120b with the same point for both models."""
     return decide(use(), "tier", concurrent, at, at, prefill, goal or Goal())
 
@@ -334,7 +336,7 @@ def test_single_block_at_the_ends(p99_s: float, kind: str, tokens: int | None) -
 
 def test_without_p99_there_is_no_single_block() -> None:
     read = direction(latency_ns=latency(1e6, p99=None))
-    assert single_block_crossover(Measured(point(read=read), read, None), curve()) is None
+    assert single_block_crossover(MeasuredReads(point(read=read), read, None), curve()) is None
 
 
 LENGTHS = np.array([1024.0, 2048.0, 8192.0, 65_536.0])
@@ -602,7 +604,7 @@ def test_a_load_between_two_measured_ones_is_interpolated_and_marked(kvbench: Ru
     assert asked["request"]["kind"] == "never"
 
 
-def at_jobs(jobs: int, iops: float) -> Measured:
+def at_jobs(jobs: int, iops: float) -> MeasuredReads:
     """A steady point of that many jobs."""
     at = measured(iops, jobs=jobs)
     return replace(at, point=replace(at.point, id=f"j{jobs}", over_time=STEADY))

@@ -210,16 +210,16 @@ def test_the_endpoint_comes_from_the_aws_settings(tmp_path: Path) -> None:
     (tmp_path / ".aws" / "config").write_text("[profile lab]\nendpoint_url = http://lab:7480\nregion = eu-west-1\n")
     (tmp_path / ".aws" / "credentials").write_text("[lab]\naws_access_key_id = AKIDHERE\naws_secret_access_key = s\n")
     found = endpoint.from_environment({"AWS_PROFILE": "lab"}, tmp_path)
-    assert found == endpoint.Endpoint("http://lab:7480", "eu-west-1", has_keys=True)
+    assert found == endpoint.S3Endpoint("http://lab:7480", "eu-west-1", has_keys=True)
     assert "AKIDHERE" not in repr(found)
 
 
 def test_variables_win_over_files_and_amazon_is_the_default(tmp_path: Path) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     given = {**keys, "AWS_ENDPOINT_URL": "http://x:1", "AWS_ENDPOINT_URL_S3": "https://y", "AWS_REGION": "r"}
-    assert endpoint.from_environment(given, tmp_path) == endpoint.Endpoint("https://y", "r", has_keys=True)
+    assert endpoint.from_environment(given, tmp_path) == endpoint.S3Endpoint("https://y", "r", has_keys=True)
     bare = endpoint.from_environment({}, tmp_path)
-    assert bare == endpoint.Endpoint(
+    assert bare == endpoint.S3Endpoint(
         "https://s3.us-east-1.amazonaws.com", "us-east-1", has_keys=False, virtual_hosted=True
     )
 

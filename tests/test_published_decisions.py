@@ -11,7 +11,7 @@ import pytest
 
 from kvbench.decide.crossover import Crossover, Goal, decide
 from kvbench.decide.reference_tiers import ReferencePoint, reference_tiers
-from kvbench.decide.restore import Measured
+from kvbench.decide.restore import MeasuredReads
 from kvbench.prefill.curve import fit
 from kvbench.prefill.samples import read_csv
 from kvbench.record.results import Direction, LatencyNs
@@ -39,7 +39,7 @@ def decided(tier: str, target: int = 32_768) -> Crossover:
     mean_ns = figure.mean_ns or round(16 / figure.iops * 1e9)
     latency = LatencyNs(mean=mean_ns, p50=figure.p50_ns, p99=figure.p99_ns)
     read = Direction(round(figure.iops * 60), figure.bytes_per_s * 60, figure.iops, figure.bytes_per_s, latency)
-    at = Measured(point(read=read, mix="read"), read, None)
+    at = MeasuredReads(point(read=read, mix="read"), read, None)
     return decide(use(), tier, 1, at, at, fit(read_csv(SHIPPED_CSV)), Goal(target))
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from kvbench.drivers.replay.blocks import Blocks, least_blocks
+from kvbench.drivers.replay.blocks import BlockFiles, least_blocks
 from kvbench.drivers.replay.calls import BlockCalls, Buffer, CallTimes, CCalls, PythonCalls
 from kvbench.drivers.replay.crew import Crew
 from kvbench.drivers.replay.driver import _calls_of, _histograms
-from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, Round, Worker, fill, flow_of, prepare, release_of
+from kvbench.drivers.replay.flow import POOL, REQUESTS, Flow, InFlight, Worker, fill, flow_of, prepare, release_of
 from kvbench.errors import MeasurementError
 from kvbench.record.results import Calls, Mix
 from tests.conftest import ROOT, Outcome
@@ -142,14 +142,14 @@ def test_the_system_calls_are_those_of_the_engine_and_no_others(kind: str, tmp_p
 
 
 def test_files_are_named_as_the_engine_names_them(tmp_path: Path) -> None:
-    (path,) = Blocks(tmp_path, SIZE, 1).first_names()
+    (path,) = BlockFiles(tmp_path, SIZE, 1).first_names()
     name = Path(path).relative_to(tmp_path)
     assert re.fullmatch(r"kvbench_[0-9a-f]{12}_r0/([0-9a-f]{3})/([0-9a-f]{2})_g0/\1\2[0-9a-f]{59}\.bin", str(name))
 
 
 @pytest.mark.parametrize("calls", [PythonCalls, CCalls])
 def test_a_block_comes_back_as_it_was_stored(calls: Callable[[], BlockCalls], tmp_path: Path) -> None:
-    blocks, times, engine = Blocks(tmp_path, SIZE, 1), CallTimes(), calls()
+    blocks, times, engine = BlockFiles(tmp_path, SIZE, 1), CallTimes(), calls()
     (path,) = blocks.first_names()
     stored, loaded = Buffer(SIZE), Buffer(SIZE)
     assert not engine.lookup(path, times)
@@ -209,8 +209,8 @@ def test_the_flow_follows_the_release(version: str | None, flow: Flow) -> None:
     assert flow_of(release_of(version)) is flow
 
 
-def laid_out(root: Path, flow: Flow, jobs: int, capacity: int) -> tuple[Blocks, list[Worker]]:
-    blocks = Blocks(root, SIZE, capacity)
+def laid_out(root: Path, flow: Flow, jobs: int, capacity: int) -> tuple[BlockFiles, list[Worker]]:
+    blocks = BlockFiles(root, SIZE, capacity)
     workers = [Worker(flow.calls(), Buffer(SIZE)) for _ in range(jobs)]
     fill(blocks, blocks.first_names(), workers, lambda: None)
     return blocks, [Worker(worker.calls, worker.buffer) for worker in workers]
@@ -229,7 +229,7 @@ def test_a_round_never_holds_more_than_the_data_set(flow: Flow, mix: Mix, tmp_pa
         most = max(most, sum(1 for _ in tmp_path.rglob("*.bin*")))
 
     prepare(blocks, mix, workers, count)
-    whole = Round(blocks, flow, workers, mix, 75)
+    whole = InFlight(blocks, flow, workers, mix, 75)
     whole.run(0.5, count, count)
     reads, writes = (sum(worker.recorder.sides[way].ios for worker in workers) for way in ("read", "write"))
     assert whole.failures == []
@@ -250,7 +250,7 @@ def test_loads_never_wait_for_the_stores_beside_them(tmp_path: Path) -> None:
     blocks, workers = laid_out(tmp_path, REQUESTS, 6, 256)
     loaders, storers = workers[:2], workers[2:]
     prepare(blocks, "mixed", workers, lambda: None)
-    whole = Round(blocks, REQUESTS, loaders, "mixed", 75, storers)
+    whole = InFlight(blocks, REQUESTS, loaders, "mixed", 75, storers)
     whole.run(1.0, lambda: None, lambda: None)
     assert whole.failures == []
     done = [[worker.recorder.sides[way].ios for way in ("read", "write")] for worker in workers]
@@ -272,7 +272,7 @@ def test_stores_that_hang_hold_no_load_up(tmp_path: Path) -> None:
             return super().store(path, buffer, times)
 
     prepare(blocks, "mixed", workers, lambda: None)
-    whole = Round(blocks, REQUESTS, workers[:2], "mixed", 75, [Worker(Hangs(), workers[2].buffer)])
+    whole = InFlight(blocks, REQUESTS, workers[:2], "mixed", 75, [Worker(Hangs(), workers[2].buffer)])
     threading.Timer(1.0, hanging.set).start()
     whole.run(0.8, lambda: None, lambda: None)
     # One storing thread has two tasks waiting and one in hand; each task of 8 blocks stands for 24 loads.
@@ -281,7 +281,7 @@ def test_stores_that_hang_hold_no_load_up(tmp_path: Path) -> None:
 
 def test_in_the_pool_all_threads_share_the_blocks_of_a_request(tmp_path: Path) -> None:
     blocks, workers = laid_out(tmp_path, POOL, 4, 32)
-    Round(blocks, POOL, workers, "read", 75).run(0.3, lambda: None, lambda: None)
+    InFlight(blocks, POOL, workers, "read", 75).run(0.3, lambda: None, lambda: None)
     assert all(worker.recorder.sides["read"].ios for worker in workers)
 
 
@@ -306,7 +306,7 @@ def test_from_0_27_a_thread_takes_the_blocks_of_a_request_in_a_row(tmp_path: Pat
 
     heard = [Worker(Heard(into), worker.buffer) for into, worker in zip(loaded, workers, strict=True)]
     flow = Flow("heard", lambda: Heard(looked_up), REQUESTS.task_blocks, "")
-    Round(blocks, flow, heard, "read", 75).run(0.3, lambda: None, lambda: None)
+    InFlight(blocks, flow, heard, "read", 75).run(0.3, lambda: None, lambda: None)
     size = REQUESTS.task_blocks
     requests = {tuple(looked_up[at : at + size]) for at in range(0, len(looked_up), size)}
     assert len(requests) > len(workers)
@@ -320,7 +320,7 @@ def test_a_failure_ends_the_round_and_is_told(tmp_path: Path) -> None:
     for path in blocks.live:
         Path(path).write_bytes(b"")
     began = time.monotonic()
-    whole = Round(blocks, REQUESTS, workers, "read", 75)
+    whole = InFlight(blocks, REQUESTS, workers, "read", 75)
     whole.run(30, lambda: None, lambda: None)
     assert time.monotonic() - began < 20
     assert whole.failures[0] == f"short read: 0 of {SIZE} bytes"
@@ -339,7 +339,7 @@ def test_a_thread_that_crashes_is_no_round_with_a_thread_less() -> None:
 
 
 def test_a_data_set_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    blocks = Blocks(tmp_path / "file", SIZE, 2)
+    blocks = BlockFiles(tmp_path / "file", SIZE, 2)
     (tmp_path / "file").write_text("")
     with pytest.raises(MeasurementError, match="laying out the data set failed: Not a directory"):
         fill(blocks, blocks.first_names(), [Worker(CCalls(), Buffer(SIZE))], lambda: None)
@@ -422,7 +422,7 @@ def test_a_tier_that_goes_away_is_the_reason_and_no_pause(tmp_path: Path) -> Non
 
     blocks, _ = laid_out(tmp_path, REQUESTS, 1, 8)
     prepare(blocks, "mixed", [Worker(CCalls(), Buffer(SIZE))], lambda: None)
-    whole = Round(blocks, REQUESTS, [Worker(Fails(), Buffer(SIZE))], "mixed", 0)
+    whole = InFlight(blocks, REQUESTS, [Worker(Fails(), Buffer(SIZE))], "mixed", 0)
     whole.run(5.0, lambda: None, lambda: None)
     assert (whole.failures[0], whole.pauses) == ("Input/output error", 0)
 

@@ -18,7 +18,7 @@ from kvbench.decide.reference_tiers import reference_tiers
 from kvbench.decide.restore import (
     USUAL_VARIATION,
     Around,
-    Measured,
+    MeasuredReads,
     long_run_factors,
     reads_s,
     restore_curve,
@@ -33,7 +33,7 @@ from kvbench.record.stats import t_quantile
 from tests.factories import MS, SHIPPED_CSV, STEADY, curve, measured, use
 
 
-def at_load(jobs: int, iops: float, mean_ms: float, io_bytes: int = 1 << 20) -> Measured:
+def at_load(jobs: int, iops: float, mean_ms: float, io_bytes: int = 1 << 20) -> MeasuredReads:
     """The reads of a point with that many jobs, all equally slow."""
     found = measured(iops, mean_ms)
     return replace(found, point=replace(found.point, id=f"t-{io_bytes}-j{jobs}", numjobs=jobs, io_bytes=io_bytes))

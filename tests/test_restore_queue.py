@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from kvbench.decide.restore import Around, Measured, restore_curve
+from kvbench.decide.restore import Around, MeasuredReads, restore_curve
 from kvbench.record.histogram import Histogram
 from tests.factories import measured, use
 
@@ -82,7 +82,7 @@ def restored_s(tier: Tier, workers: int, units: int) -> float:
     return tier.now - start
 
 
-def seen_of(new_tier: Callable[[], Tier], workers: int) -> Measured:
+def seen_of(new_tier: Callable[[], Tier], workers: int) -> MeasuredReads:
     """What kvbench would have measured at that load, and alone."""
     loaded, rate = closed_loop(new_tier(), workers, 20_000)
     alone, _ = closed_loop(new_tier(), 1, 5_000)

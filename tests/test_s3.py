@@ -72,7 +72,7 @@ def proxy(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 @functools.cache
 def requests(server: S3Server) -> Requests:
     """Requests to the server itself, with the keys of the environment."""
-    return Requests(endpoint.Endpoint(server.endpoint, "us-east-1", has_keys=True), server.bucket)
+    return Requests(endpoint.S3Endpoint(server.endpoint, "us-east-1", has_keys=True), server.bucket)
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +458,7 @@ def test_a_job_that_crashes_is_no_round_with_a_job_less(server: S3Server) -> Non
     tier = bucket.inspect("t", f"s3://{server.bucket}/pre")
     no_room = Objects(BLOCK, ("pre/read",), ())
     with pytest.raises(ZeroDivisionError):
-        load.Load(client.Client(tier), no_room, [Recorder(), Recorder()], 0, seed=1).run(5, lambda seconds: None)
+        load.Load(client.ObjectClient(tier), no_room, [Recorder(), Recorder()], 0, seed=1).run(5, lambda seconds: None)
 
 
 @pytest.mark.parametrize("more", [0, -7, 7])
@@ -468,7 +468,7 @@ def test_a_block_comes_to_its_place_and_nowhere_else(server: S3Server, more: int
     requests(server).put("pre/block", content)
     memory = memoryview(bytearray(b"x" * (len(content) + 64)))
     place = memory[16 : 16 + len(content) + more]
-    came = client.Client(bucket.inspect("t", f"s3://{server.bucket}/pre")).get("pre/block", place)
+    came = client.ObjectClient(bucket.inspect("t", f"s3://{server.bucket}/pre")).get("pre/block", place)
     assert came == len(content)
     common = min(len(content), len(place))
     assert bytes(place[:common]) == content[:common]

@@ -123,13 +123,13 @@ def test_addressing_follows_the_settings(tmp_path: Path, settings: str, virtual:
     ],
 )
 def test_a_bucket_is_in_the_host_name_where_botocore_puts_it_there(url: str, bucket: str, virtual: bool) -> None:
-    found = endpoint.Endpoint(url, "eu-west-1", has_keys=True, virtual_hosted=True)
+    found = endpoint.S3Endpoint(url, "eu-west-1", has_keys=True, virtual_hosted=True)
     assert found.is_virtual_hosted(bucket) == virtual
     assert (found.url_of(bucket) == url) != virtual
     assert virtual == (urlsplit(_asked_by_botocore(found, bucket)).hostname != urlsplit(url).hostname)
 
 
-def _asked_by_botocore(found: endpoint.Endpoint, bucket: str) -> str:
+def _asked_by_botocore(found: endpoint.S3Endpoint, bucket: str) -> str:
     """Where botocore sends an unmeasured request; it is not sent."""
     session = botocore.session.Session()
     session.set_credentials("id", "key")

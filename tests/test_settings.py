@@ -28,7 +28,7 @@ from kvbench.settings.fitting import Deployed
 from kvbench.settings.forms import FORMS, as_json, command_line, kubernetes
 from kvbench.settings.measured import numbers_of, threads_for
 from kvbench.settings.places import Bucket, Directory, Peers, Place, parse_place
-from kvbench.settings.reading import Found, read_text
+from kvbench.settings.reading import FoundSettings, read_text
 from kvbench.settings.viable import line_of
 from kvbench.settings.writing import ENGINES, Asked, Numbers, Written, write
 from tests.conftest import Outcome
@@ -582,7 +582,8 @@ def test_a_viable_tier_has_its_command_line() -> None:
         "secondary_tiers": [{"type": "fs", "root_dir": "/mnt/nv me", "n_read_threads": 4}],
     }
     assert (
-        check(Found("x", json.loads(words[4]), {}), find_release("0.32"), deployed("0.32"))[0].code == "cpu-too-small"
+        check(FoundSettings("x", json.loads(words[4]), {}), find_release("0.32"), deployed("0.32"))[0].code
+        == "cpu-too-small"
     )
 
 

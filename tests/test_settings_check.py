@@ -16,7 +16,7 @@ import pytest
 from kvbench.engines.vllm.releases import FEATURES, RELEASES, find_release
 from kvbench.layout.models import size_model
 from kvbench.settings.checking import check
-from kvbench.settings.finding import Finding
+from kvbench.settings.finding import SettingsFinding
 from kvbench.settings.fitting import Deployed
 from kvbench.settings.keys import (
     EXTRA,
@@ -36,7 +36,7 @@ from kvbench.settings.keys import (
     Kind,
     Scope,
 )
-from kvbench.settings.reading import Found
+from kvbench.settings.reading import FoundSettings
 from tests.conftest import Outcome
 
 Config = dict[str, Any]
@@ -69,12 +69,14 @@ def fs(**keys: Any) -> Config:
     return tiering({**FS_TIER, **keys})
 
 
-def found(config: Config, **around: Any) -> Found:
+def found(config: Config, **around: Any) -> FoundSettings:
     """The configuration as it stands in a file."""
-    return Found("a test", config, **around)
+    return FoundSettings("a test", config, **around)
 
 
-def findings(config: Config, version: str = "0.32", deployed: Deployed | None = None, **around: Any) -> list[Finding]:
+def findings(
+    config: Config, version: str = "0.32", deployed: Deployed | None = None, **around: Any
+) -> list[SettingsFinding]:
     """What is wrong with it, notes left out."""
     every = check(found(config, **around), find_release(version), deployed)
     return [finding for finding in every if finding.severity != "note"]

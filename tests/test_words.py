@@ -1,4 +1,4 @@
-"""One word for one idea: no synonyms of the glossary's words, and no two classes of one name without a reason."""
+"""One word for one idea: no synonyms of the glossary's words, and no two classes of one name."""
 
 from __future__ import annotations
 
@@ -14,24 +14,6 @@ SOURCES = sorted((ROOT / "kvbench").rglob("*.py"))
 
 # What docs/glossary.md calls otherwise.
 SYNONYMS = re.compile(r"(?i)\b_?(?:caveats?|doubts?|traps?)\b")
-
-# Names that mean their own package's thing, which no other package sees: a format's Side, a page's Head.
-LOCAL = frozenset(
-    {
-        *("Blocks", "Client", "Endpoint", "Entry", "Event", "Finding", "Foreign", "Format", "Found", "Head", "Kind"),
-        *(
-            "Measured",
-            "Method",
-            "Pair",
-            "Progress",
-            "Reader",
-            "Record",
-            "Round",
-            "Side",
-            "Tokenizer",
-        ),
-    }
-)
 
 
 def names(tree: ast.Module) -> Iterator[str]:
@@ -57,12 +39,10 @@ def test_no_name_is_a_synonym_of_a_word_of_the_glossary() -> None:
     assert found == set()
 
 
-def test_two_public_classes_of_one_name_stay_within_their_packages() -> None:
+def test_no_two_public_classes_have_one_name() -> None:
     where: dict[str, set[Path]] = defaultdict(set)
     for path in SOURCES:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 where[node.name].add(path)
-    twice = {name for name, paths in where.items() if len(paths) > 1}
-    assert twice - LOCAL == set()
-    assert LOCAL - twice == set(), "a name that is single again needs no exception"
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}

@@ -25,7 +25,7 @@ from kvbench.settings.fitting import Deployed
 from kvbench.settings.forms import FORMS
 from kvbench.settings.measured import numbers_of
 from kvbench.settings.places import Place, parse_place
-from kvbench.settings.reading import Found, read_file, read_text
+from kvbench.settings.reading import FoundSettings, read_file, read_text
 from kvbench.settings.values import whole_of
 from kvbench.settings.writing import ENGINES, Asked, Numbers, write
 from kvbench.units import parse_size
@@ -191,7 +191,7 @@ def _check(file: Path, served: ServedOptions, *, strict: bool, as_json: bool) ->
     return checked.exit_code(strict=strict)
 
 
-def _read(file: Path) -> list[Found]:
+def _read(file: Path) -> list[FoundSettings]:
     if str(file) != _STDIN:
         return read_file(file)
     try:
@@ -200,7 +200,7 @@ def _read(file: Path) -> list[Found]:
         raise InputFileError("standard input is not UTF-8 text; pipe a JSON, YAML or text file.") from None
 
 
-def _parallel(found: Found, served: ServedOptions) -> tuple[int, int]:
+def _parallel(found: FoundSettings, served: ServedOptions) -> tuple[int, int]:
     """TP and PP: as typed, else those of the command line that was found, else 1."""
     of_command = (whole_of(found.options.get(name)) for name in ("tensor-parallel-size", "pipeline-parallel-size"))
     tp, pp = (max(1, size or 1) for size in of_command)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvbench.decide.recompute import spared_s
-from kvbench.decide.restore import Measured, RestoreCurve
+from kvbench.decide.restore import MeasuredReads, RestoreCurve
 from kvbench.prefill.curve import Floats, PrefillCurve
 from kvbench.record.results import Use
 
@@ -26,7 +26,7 @@ class BreakEven:
 
 
 def break_even(
-    use: Use, measured: Measured, restore: RestoreCurve, curve: PrefillCurve, tokens: int, concurrent: int = 1
+    use: Use, measured: MeasuredReads, restore: RestoreCurve, curve: PrefillCurve, tokens: int, concurrent: int = 1
 ) -> BreakEven | None:
     """The break-even at ``tokens``; None outside the prompts that were measured or the lengths that were computed.
 

@@ -22,7 +22,7 @@ from kvbench.decide.restore import (
     NOTHING_AROUND,
     USUAL_VARIATION,
     Around,
-    Measured,
+    MeasuredReads,
     RestoreCurve,
     restore_curve,
     restore_tokens_per_s,
@@ -116,7 +116,7 @@ class Crossover:
     restore: RestoreCurve | None = None
     warnings: tuple[PointWarning, ...] = ()
     run: str = ""
-    measured: Measured | None = None
+    measured: MeasuredReads | None = None
     around: Around = NOTHING_AROUND
     at_target: AtTarget | None = None
     budget: Budget | None = None
@@ -179,8 +179,8 @@ def decide(
     use: Use,
     tier: str,
     concurrent: int,
-    measured: Measured | None,
-    single: Measured | None,
+    measured: MeasuredReads | None,
+    single: MeasuredReads | None,
     curve: PrefillCurve,
     goal: Goal,
     around: Around = NOTHING_AROUND,
@@ -230,7 +230,7 @@ def decide(
     )
 
 
-def _how_sure(measured: Measured, verdict: Verdict) -> str:
+def _how_sure(measured: MeasuredReads, verdict: Verdict) -> str:
     """What the interval behind a verdict rests on, where it is not the tier's own batches of time."""
     if measured.bounds is not None:
         quick, slow = (bound.read.bytes_per_s for bound in measured.bounds)
@@ -271,7 +271,7 @@ def within_budget(versus: Versus, seconds: float, confidence: float = CONFIDENCE
     )
 
 
-def single_block_crossover(measured: Measured, curve: PrefillCurve) -> SingleBlock | None:
+def single_block_crossover(measured: MeasuredReads, curve: PrefillCurve) -> SingleBlock | None:
     """Where T_prefill(L) equals the p99 of one block, within the measured lengths; None without a p99."""
     latency = measured.read.latency_ns
     if latency is None or latency.p99 is None:

@@ -22,7 +22,7 @@ from kvbench.decide.reads import MixChoice, Reads, read_latency
 from kvbench.decide.restore import (
     NOTHING_AROUND,
     Around,
-    Measured,
+    MeasuredReads,
     RestoreCurve,
     restore_curve,
     restore_tokens_per_s,
@@ -314,7 +314,7 @@ def _decide(
     return decide(use, reads.tier, concurrent, measured, single, curve, wanted.goal, around, confidence)
 
 
-def _no_prefill(measured: Measured | None) -> str:
+def _no_prefill(measured: MeasuredReads | None) -> str:
     reason = "no prefill was given (--ttft-csv or --ttft-from)"
     return reason if measured else f"{reason} and no read was measured at this I/O size and load"
 
@@ -350,7 +350,7 @@ def _undecided(
     concurrent: int,
     wanted: Wanted,
     reason: str,
-    measured: Measured | None = None,
+    measured: MeasuredReads | None = None,
     around: Around = NOTHING_AROUND,
 ) -> Crossover:
     """No answer, but what restoring takes where the tier's speed is known."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from kvbench.decide.restore import Measured
+from kvbench.decide.restore import MeasuredReads
 from kvbench.record.batches import known_over_time
 from kvbench.record.histogram import Histogram
 from kvbench.record.latency import latency_of
@@ -22,7 +22,7 @@ from kvbench.record.results import Direction, OverTime, PointResult, PointWarnin
 _QUANTILES = 500
 
 
-def between_jobs(known: Sequence[Measured], jobs: int) -> Measured | None:
+def between_jobs(known: Sequence[MeasuredReads], jobs: int) -> MeasuredReads | None:
     """The reads at ``jobs`` jobs from the neighbours in ``known`` (one size), with their bounds; None outside them.
 
     Throughput of a closed loop rises with ever smaller steps (Reiser and Lavenberg, JACM 27 (1980) 313), so it lies
@@ -47,7 +47,7 @@ def rate_bounds(low: tuple[int, float], high: tuple[int, float], jobs: int) -> t
     return min(chord, most), most
 
 
-def _bounded(found: Measured, low: Measured, high: Measured, jobs: int) -> Measured:
+def _bounded(found: MeasuredReads, low: MeasuredReads, high: MeasuredReads, jobs: int) -> MeasuredReads:
     few, many = low.point.numjobs, high.point.numjobs
     least, most = rate_bounds((few, low.read.iops), (many, high.read.iops), jobs)
     reading = _in_flight(low) + (_in_flight(high) - _in_flight(low)) * (jobs - few) / (many - few)
@@ -57,13 +57,13 @@ def _bounded(found: Measured, low: Measured, high: Measured, jobs: int) -> Measu
     )
 
 
-def _in_flight(measured: Measured) -> float:
+def _in_flight(measured: MeasuredReads) -> float:
     """Reads in flight on average (Little's law); a mixed point has writes beside them."""
     assert measured.histogram is not None
     return measured.read.iops * _mean_ns(measured.histogram) / 1e9
 
 
-def _at_rate(found: Measured, iops: float, reading: float) -> Measured:
+def _at_rate(found: MeasuredReads, iops: float, reading: float) -> MeasuredReads:
     """The same reads at another rate: every latency scaled so that as many are in flight."""
     assert found.histogram is not None
     factor = reading / iops * 1e9 / _mean_ns(found.histogram)
@@ -72,10 +72,10 @@ def _at_rate(found: Measured, iops: float, reading: float) -> Measured:
         counts[max(1, round(ns * factor))] += count
     histogram = Histogram.from_counts(counts)
     read = _direction(histogram, iops, found.point.io_bytes)
-    return Measured(replace(found.point, read=read), read, histogram, found.alone_s)
+    return MeasuredReads(replace(found.point, read=read), read, histogram, found.alone_s)
 
 
-def between_sizes(known: Sequence[Measured], io_bytes: int) -> Measured | None:
+def between_sizes(known: Sequence[MeasuredReads], io_bytes: int) -> MeasuredReads | None:
     """The reads of ``io_bytes`` bytes from the neighbours in ``known`` (one number of jobs); None outside them."""
     ordered = sorted(known, key=lambda item: item.point.io_bytes)
     for low, high in pairwise(ordered):
@@ -89,7 +89,7 @@ def _share(low: int, high: int, at: int) -> float:
     return math.log(at / low) / math.log(high / low)
 
 
-def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: int) -> Measured | None:
+def _between(low: MeasuredReads, high: MeasuredReads, share: float, io_bytes: int, jobs: int) -> MeasuredReads | None:
     if low.histogram is None or high.histogram is None:
         return None
     histogram = _quantiles_between(low.histogram, high.histogram, share)
@@ -117,7 +117,7 @@ def _between(low: Measured, high: Measured, share: float, io_bytes: int, jobs: i
         over_time=_over_time(low.point, high.point),
         warnings=tuple(warnings.values()),
     )
-    return Measured(point, read, histogram, _alone_s(low, high, share))
+    return MeasuredReads(point, read, histogram, _alone_s(low, high, share))
 
 
 def _direction(histogram: Histogram, iops: float, io_bytes: int) -> Direction:
@@ -147,7 +147,7 @@ def _over_time(low: PointResult, high: PointResult) -> dict[str, OverTime]:
     return {"read": OverTime(min(item.batches for item in known), max(item.relative_error for item in known))}
 
 
-def _alone_s(low: Measured, high: Measured, share: float) -> float | None:
+def _alone_s(low: MeasuredReads, high: MeasuredReads, share: float) -> float | None:
     """The mean latency of one operation in flight, which differs between two sizes; None where one is not known."""
     return None if low.alone_s is None or high.alone_s is None else _log(low.alone_s, high.alone_s, share)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from kvbench.decide.interpolation import between_jobs, between_sizes
-from kvbench.decide.restore import Measured
+from kvbench.decide.restore import MeasuredReads
 from kvbench.record import results
 from kvbench.record.histogram import Histogram
 from kvbench.record.results import LatencyNs, PointResult, RunResult
@@ -36,7 +36,7 @@ class Reads:
     mix: MixChoice
     fresh: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
 
-    def at(self, io_bytes: int, jobs: int) -> Measured | None:
+    def at(self, io_bytes: int, jobs: int) -> MeasuredReads | None:
         """The read side of the mixed point (steady state) at that load, else of the pure read point.
 
         What was not measured is interpolated between two neighbours (first in jobs, then in size) and marked.
@@ -100,13 +100,13 @@ class Reads:
             found.append(best)
         return found
 
-    def _measured(self, best: Mapping[_Load, PointResult], load: _Load) -> Measured:
+    def _measured(self, best: Mapping[_Load, PointResult], load: _Load) -> MeasuredReads:
         point, alone = best[load], best.get((load[0], 1))
         assert point.read is not None
         latency = None if alone is None else read_latency(alone)
         alone_s = None if latency is None else latency.mean_s
         beside_none = None if alone is None else self._histogram(alone)
-        return Measured(point, point.read, self._histogram(point), alone_s, alone=beside_none)
+        return MeasuredReads(point, point.read, self._histogram(point), alone_s, alone=beside_none)
 
     def _histogram(self, point: PointResult) -> Histogram | None:
         if point.id in self.fresh:

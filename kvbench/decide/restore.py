@@ -37,7 +37,7 @@ USUAL_VARIATION = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredReads:
     """The read side of one point: what restoring from a tier costs at that load.
 
     ``alone_s`` is the mean latency with one operation in flight and ``alone`` all of them, None where nobody measured
@@ -48,7 +48,7 @@ class Measured:
     read: Direction
     histogram: Histogram | None
     alone_s: float | None = None
-    bounds: tuple[Measured, Measured] | None = None
+    bounds: tuple[MeasuredReads, MeasuredReads] | None = None
     alone: Histogram | None = None
 
 
@@ -95,7 +95,7 @@ class RestoreCurve:
 
 
 def restore_curve(
-    use: Use, measured: Measured, concurrent: int, tokens: Floats, around: Around = NOTHING_AROUND
+    use: Use, measured: MeasuredReads, concurrent: int, tokens: Floats, around: Around = NOTHING_AROUND
 ) -> RestoreCurve:
     """Seconds to restore each of ``tokens`` while ``concurrent`` requests restore at once.
 
@@ -212,7 +212,7 @@ class _Line:
 
 
 def restore_tokens_per_s(
-    use: Use, measured: Measured, concurrent: int, around: Around = NOTHING_AROUND
+    use: Use, measured: MeasuredReads, concurrent: int, around: Around = NOTHING_AROUND
 ) -> float | None:
     """Tokens that one of ``concurrent`` requests gets back per second on a long prompt: the prefill speed to beat.
 
@@ -235,12 +235,12 @@ def units_of(use: Use, tokens: Floats) -> Floats:
     return np.array([use.units(int(length)) for length in tokens], dtype=float)
 
 
-def _mean_s(measured: Measured) -> float | None:
+def _mean_s(measured: MeasuredReads) -> float | None:
     """Mean latency of a unit under load."""
     return measured.read.latency_ns.mean_s if measured.read.latency_ns else None
 
 
-def _alone_share(use: Use, measured: Measured, concurrent: int) -> float:
+def _alone_share(use: Use, measured: MeasuredReads, concurrent: int) -> float:
     """What the reads of a request take while nobody else reads, relative to all ``concurrent`` reading: 1 / concurrent
     where they share the rate or the threads, 1 where a unit takes as long alone, or nobody knows."""
     mean_s = _mean_s(measured)
@@ -258,7 +258,7 @@ def _after_lookups_s(size: Floats, units: Floats, concurrent: int, around: Aroun
     return copied
 
 
-def _quickest(measured: Measured) -> Floats | None:
+def _quickest(measured: MeasuredReads) -> Floats | None:
     """What a unit of each bin takes alone, relative to what it took under load: None where nobody knows.
 
     Of the same rank among all units, where units alone were measured: those that are slow in themselves are as slow

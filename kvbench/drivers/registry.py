@@ -19,7 +19,7 @@ from kvbench.tiers.kinds import driver_names
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProgramEntry:
     """A program: the ``module:function`` that finds it, and what it needs and says before that.
 
     ``least_blocks``, of a program that stores every block by itself: how many of each size the job counts need.
@@ -31,14 +31,14 @@ class Entry:
     findings: str | None = None
 
 
-PROGRAMS: dict[str, Entry] = {
-    "fio": Entry("kvbench.drivers.fio.driver:FioProgram.find", None, "kvbench.drivers.fio.trial:findings"),
-    "fio-http": Entry(
+PROGRAMS: dict[str, ProgramEntry] = {
+    "fio": ProgramEntry("kvbench.drivers.fio.driver:FioProgram.find", None, "kvbench.drivers.fio.trial:findings"),
+    "fio-http": ProgramEntry(
         "kvbench.drivers.fio_http.driver:FioHttpProgram.find", least_objects, "kvbench.drivers.fio_http.trial:findings"
     ),
-    "replay": Entry("kvbench.drivers.replay.driver:ReplayProgram", least_blocks),
-    "memory": Entry("kvbench.drivers.memory:MemoryProgram"),
-    "s3": Entry("kvbench.drivers.s3.driver:S3Program.find", least_objects, "kvbench.drivers.s3.trial:findings"),
+    "replay": ProgramEntry("kvbench.drivers.replay.driver:ReplayProgram", least_blocks),
+    "memory": ProgramEntry("kvbench.drivers.memory:MemoryProgram"),
+    "s3": ProgramEntry("kvbench.drivers.s3.driver:S3Program.find", least_objects, "kvbench.drivers.s3.trial:findings"),
 }
 
 

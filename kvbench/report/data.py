@@ -112,7 +112,7 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class Computation:
     """How one kind of number is computed, and what goes into it."""
 
     name: str
@@ -135,7 +135,7 @@ class Report:
     missing: tuple[str, ...]
     figures: tuple[FigureData, ...]
     sheets: tuple[Sheet, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[Computation, ...]
     tiers: tuple[str, ...] = field(default=())
     advice: tuple[Advice, ...] = ()
 

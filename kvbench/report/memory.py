@@ -23,7 +23,7 @@ _REPEAT = "Measure both with --repeat 3 or more, one after the other and again."
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MemoryPair:
     """The same kind of point on the engine's kind of memory and on huge pages, on one machine."""
 
     tier: str
@@ -39,7 +39,7 @@ class Pair:
 
 def advice(runs: Sequence[LoadedRun]) -> tuple[Advice, ...]:
     """For each tier the pure reads with the most jobs in words, and how to have huge pages where they help."""
-    best: dict[str, Pair] = {}
+    best: dict[str, MemoryPair] = {}
     for pair in pairs(runs):
         before = best.get(pair.tier)
         if pair.engine.mix == "read" and (before is None or _load(pair) > _load(before)):
@@ -51,11 +51,11 @@ def advice(runs: Sequence[LoadedRun]) -> tuple[Advice, ...]:
     return (Advice(TITLE, tuple(text for _, text in said), (_HOW if helps else _REPEAT,)),)
 
 
-def _load(pair: Pair) -> tuple[int, int]:
+def _load(pair: MemoryPair) -> tuple[int, int]:
     return pair.engine.numjobs, pair.engine.io_bytes
 
 
-def _sentence(pair: Pair, rate: Difference, requests: Difference | None) -> str:
+def _sentence(pair: MemoryPair, rate: Difference, requests: Difference | None) -> str:
     asked = f"{format_bytes(rate.io_bytes)}, {rate.numjobs} at once"
     split = (
         f"; {format_requests(requests.a)} device requests for each read and {format_requests(requests.b)} with them"
@@ -73,7 +73,7 @@ def _sentence(pair: Pair, rate: Difference, requests: Difference | None) -> str:
     )
 
 
-def pairs(runs: Sequence[LoadedRun]) -> Iterator[Pair]:
+def pairs(runs: Sequence[LoadedRun]) -> Iterator[MemoryPair]:
     """Points of the same kind, tier and driver from runs of the same environment."""
     for one in runs:
         for other in runs:
@@ -82,7 +82,7 @@ def pairs(runs: Sequence[LoadedRun]) -> Iterator[Pair]:
             huge = {_kind(point): point for point in other.result.points if _was(point, "huge")}
             for point in one.result.points:
                 if _was(point, "engine") and _kind(point) in huge:
-                    yield Pair(point.tier, point, huge[_kind(point)])
+                    yield MemoryPair(point.tier, point, huge[_kind(point)])
 
 
 def _was(point: PointResult, buffers: str) -> bool:

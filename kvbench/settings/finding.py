@@ -15,7 +15,7 @@ _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SettingsFinding:
     """One thing to know: ``where`` is the path of the key, ``engine`` what the engine itself does about it.
 
     An error is a configuration that does not do what it says, a warning one that may not; a note is never a fault.

@@ -12,7 +12,7 @@ from kvbench.engines.vllm.gpu import GpuArch
 from kvbench.engines.vllm.releases import Release
 from kvbench.errors import ModelConfigError, UsageError
 from kvbench.layout.sized import SizedModel
-from kvbench.settings.finding import Finding, join
+from kvbench.settings.finding import SettingsFinding, join
 from kvbench.settings.offloading import TIERING, is_llmd, spec_of
 from kvbench.settings.values import is_on, whole_of
 from kvbench.units import format_bytes, format_tokens
@@ -44,7 +44,7 @@ class Deployed:
 
 def check_fit(
     connector: str, extra: Mapping[str, Any], where: str, deployed: Deployed, options: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[SettingsFinding]:
     """What contradicts the layout of the model; one warning where the layout cannot be told."""
     checks = {"OffloadingConnector": _offloading, "SimpleCPUOffloadConnector": _disk, "LMCacheConnectorV1": _lmcache}
     check = _llmd if connector == "OffloadingConnector" and is_llmd(extra) else checks.get(connector)
@@ -54,12 +54,12 @@ def check_fit(
         yield from check(extra, where, deployed, options)
     except (ModelConfigError, UsageError) as error:
         message = f"the values could not be held against the layout: {str(error).rstrip('.')}"
-        yield Finding("warning", "layout-unknown", where, message, "check them by hand, or leave the model out")
+        yield SettingsFinding("warning", "layout-unknown", where, message, "check them by hand, or leave the model out")
 
 
 def _offloading(
     extra: Mapping[str, Any], where: str, deployed: Deployed, options: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Iterator[SettingsFinding]:
     plain = deployed.stored("vllm-fs")
     blocks = {group.tokens_per_unit for group in plain.groups}
     given = whole_of(options.get(_BLOCK_OPTION))
@@ -76,19 +76,21 @@ def _offloading(
     yield from _room(extra, where, deployed, plain, max(1, factor))
 
 
-def _not_a_multiple(chunk: int, blocks: set[int], where: str) -> Finding | None:
+def _not_a_multiple(chunk: int, blocks: set[int], where: str) -> SettingsFinding | None:
     sizes = ", ".join(format_tokens(tokens) for tokens in sorted(blocks))
     if len(blocks) > 1:
         message = f"the KV groups have blocks of {sizes} tokens, and block_size needs one size: the engine stops"
-        return Finding("error", "chunk", where, message, "use blocks_per_chunk (from 0.26 on)", "refuses")
+        return SettingsFinding("error", "chunk", where, message, "use blocks_per_chunk (from 0.26 on)", "refuses")
     block = min(blocks)
     if chunk % block == 0:
         return None
     message = f"a chunk of {format_tokens(chunk)} tokens is no multiple of the GPU block of {sizes}: the engine stops"
-    return Finding("error", "chunk", where, message, f"give {-(-chunk // block) * block}", "refuses")
+    return SettingsFinding("error", "chunk", where, message, f"give {-(-chunk // block) * block}", "refuses")
 
 
-def _room(extra: Mapping[str, Any], where: str, deployed: Deployed, plain: Stored, factor: int) -> Iterator[Finding]:
+def _room(
+    extra: Mapping[str, Any], where: str, deployed: Deployed, plain: Stored, factor: int
+) -> Iterator[SettingsFinding]:
     """Whether cpu_bytes_to_use holds a unit at all, and the promotions in flight."""
     cpu_bytes = whole_of(extra.get("cpu_bytes_to_use"))
     stored = _in_chunks(deployed, plain, factor)
@@ -100,7 +102,7 @@ def _room(extra: Mapping[str, Any], where: str, deployed: Deployed, plain: Store
     if cpu_bytes < row:
         message = f"{format_bytes(cpu_bytes)} do not hold one chunk of {format_bytes(row)}: nothing is ever kept"
         hint = f"give {row} or more"
-        yield Finding("error", "cpu-too-small", path, message, hint, "refuses" if tiering else "accepts")
+        yield SettingsFinding("error", "cpu-too-small", path, message, hint, "refuses" if tiering else "accepts")
         return
     needed = deployed.promoted_bytes(stored)
     if tiering and cpu_bytes < needed:
@@ -108,7 +110,7 @@ def _room(extra: Mapping[str, Any], where: str, deployed: Deployed, plain: Store
             f"{format_bytes(cpu_bytes)} hold {cpu_bytes // row:,} chunks, but {_prompts(deployed)} promotes "
             f"{format_bytes(needed)} through them: what finds no slot is computed again"
         )
-        yield Finding("warning", "cpu-too-small", path, message, f"give {needed} or more")
+        yield SettingsFinding("warning", "cpu-too-small", path, message, f"give {needed} or more")
 
 
 def _in_chunks(deployed: Deployed, plain: Stored, factor: int) -> Stored | None:
@@ -124,26 +126,28 @@ def _prompts(deployed: Deployed) -> str:
     return prompt if deployed.restores == 1 else f"{deployed.restores} x {prompt}"
 
 
-def _llmd(extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mapping[str, str]) -> Iterator[Finding]:
+def _llmd(extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mapping[str, str]) -> Iterator[SettingsFinding]:
     chunk = whole_of(extra.get("block_size"))
     block = deployed.stored("llm-d-fs").engine_block_tokens
     if chunk is not None and block is not None and chunk % block:
         message = f"a file of {format_tokens(chunk)} tokens is no multiple of the GPU block of {block}: llm-d stops"
         hint = f"give {-(-chunk // block) * block}"
-        yield Finding("error", "chunk", join(where, "block_size"), message, hint, "refuses")
+        yield SettingsFinding("error", "chunk", join(where, "block_size"), message, hint, "refuses")
 
 
-def _disk(extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mapping[str, str]) -> Iterator[Finding]:
+def _disk(extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mapping[str, str]) -> Iterator[SettingsFinding]:
     if extra.get("kv_offload_backend") != "disk" or is_on(extra.get("use_page_cache")):
         return
     sizes = set(deployed.stored("vllm-fs").rank_block_bytes)
     for size in sorted(size for size in sizes if size % _DIRECT_ALIGNMENT):
         message = f"a block of {size:,} bytes does not suit O_DIRECT (4096 does not divide it): the engine stops"
         hint = "set use_page_cache (from 0.30 on), or use OffloadingConnector with a tier of type fs, which pads"
-        yield Finding("error", "unaligned", join(where, "disk_path"), message, hint, "refuses")
+        yield SettingsFinding("error", "unaligned", join(where, "disk_path"), message, hint, "refuses")
 
 
-def _lmcache(extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mapping[str, str]) -> Iterator[Finding]:
+def _lmcache(
+    extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mapping[str, str]
+) -> Iterator[SettingsFinding]:
     inner = extra.get("lmcache.extra_config")
     if not isinstance(inner, dict) or not inner.get("use_odirect"):
         return
@@ -155,4 +159,4 @@ def _lmcache(extra: Mapping[str, Any], where: str, deployed: Deployed, _: Mappin
         )
         path = join(join(where, "lmcache.extra_config"), "use_odirect")
         hint = "choose a lmcache.chunk_size whose file 4096 divides"
-        yield Finding("warning", "unaligned", path, message, hint, "ignores")
+        yield SettingsFinding("warning", "unaligned", path, message, hint, "ignores")

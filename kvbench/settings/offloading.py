@@ -7,7 +7,7 @@ from typing import Any
 
 from kvbench.connectors.vllm_rows import ROW_ALIGNMENT
 from kvbench.engines.vllm.releases import FEATURES, Release
-from kvbench.settings.finding import Finding, join, shown
+from kvbench.settings.finding import SettingsFinding, join, shown
 from kvbench.settings.keys import (
     BACKPRESSURE,
     BUILT_IN_SPECS,
@@ -50,7 +50,7 @@ def has_tiers(extra: Mapping[str, Any]) -> bool:
     return spec_of(extra) != BUILT_IN_SPECS[0] and bool(tiers_of(extra))
 
 
-def check_offloading(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def check_offloading(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     """What is wrong with kv_connector_extra_config of OffloadingConnector."""
     spec = spec_of(extra)
     if spec in BUILT_IN_SPECS:
@@ -66,72 +66,72 @@ def check_offloading(extra: Mapping[str, Any], where: str, release: Release) -> 
     yield from _twice(tiers_of(extra), where)
 
 
-def check_simple(extra: Mapping[str, Any], where: str) -> Iterator[Finding]:
+def check_simple(extra: Mapping[str, Any], where: str) -> Iterator[SettingsFinding]:
     """What SimpleCPUOffloadConnector asks for beyond its keys."""
     if extra.get("kv_offload_backend") == "disk":
         if not extra.get("disk_path"):
             message = "kv_offload_backend disk needs disk_path: the engine does not start"
-            yield Finding("error", "missing-key", join(where, "disk_path"), message, "add disk_path", "refuses")
+            yield SettingsFinding("error", "missing-key", join(where, "disk_path"), message, "add disk_path", "refuses")
         return
     for name in DISK_ONLY:
         if name in extra:
             message = f"{name} is read with kv_offload_backend disk only: the engine warns and ignores it"
             hint = 'set kv_offload_backend to "disk" or remove it'
-            yield Finding("error", "ignored-key", join(where, name), message, hint, "ignores")
+            yield SettingsFinding("error", "ignored-key", join(where, name), message, hint, "ignores")
 
 
-def _built_in(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _built_in(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     tiering = spec_of(extra) == TIERING
     if not tiering:
         for name in TIERING_ONLY:
             if extra.get(name) and OFFLOADING.keys[name].known_in(release):
                 message = f"{name} is read by {TIERING} only, this is {BUILT_IN_SPECS[0]}: the engine ignores it"
                 hint = f'set spec_name to "{TIERING}"'
-                yield Finding("error", "ignored-key", join(where, name), message, hint, "ignores")
+                yield SettingsFinding("error", "ignored-key", join(where, name), message, hint, "ignores")
     else:
         yield from _tiering(extra, where, release)
     yield from _chunk(extra, where, release)
     yield from _eviction_policy(extra, where, release)
 
 
-def _tiering(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _tiering(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     if 0 < (whole_of(extra.get("cpu_bytes_to_use")) or 0) < ROW_ALIGNMENT:
         message = f"no unit is smaller than {ROW_ALIGNMENT} bytes, so the CPU tier is empty: the engine does not start"
         path = join(where, "cpu_bytes_to_use")
-        yield Finding("error", "cpu-too-small", path, message, "give the bytes of the whole server", "refuses")
+        yield SettingsFinding("error", "cpu-too-small", path, message, "give the bytes of the whole server", "refuses")
     if (whole_of(extra.get("store_threshold")) or 0) >= 2:
         message = f"{TIERING} does not take a store_threshold of 2 or more: the engine does not start"
         path = join(where, "store_threshold")
-        yield Finding("error", "contradiction", path, message, "remove it", "refuses")
+        yield SettingsFinding("error", "contradiction", path, message, "remove it", "refuses")
     if is_on(extra.get("self_describing_kv_events")) and not release.has("tiering-describes-events"):
         since = FEATURES["tiering-describes-events"].since
         message = f"{TIERING} takes self_describing_kv_events from {since} on: the engine does not start"
         path = join(where, "self_describing_kv_events")
-        yield Finding("error", "other-release", path, message, "remove it", "refuses")
+        yield SettingsFinding("error", "other-release", path, message, "remove it", "refuses")
     if "secondary_tiers" not in extra or extra["secondary_tiers"] == []:
         message = f"{TIERING} has no secondary_tiers, so nothing is kept below host memory"
         path = join(where, "secondary_tiers")
-        yield Finding("warning", "no-tier", path, message, f"add a tier, or use {BUILT_IN_SPECS[0]}")
+        yield SettingsFinding("warning", "no-tier", path, message, f"add a tier, or use {BUILT_IN_SPECS[0]}")
 
 
-def _chunk(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _chunk(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     both = extra.get("block_size") is not None and extra.get("blocks_per_chunk") is not None
     if both and release.has("blocks-per-chunk"):
         message = "block_size and blocks_per_chunk both say how large a chunk is: the engine does not start"
         path = join(where, "blocks_per_chunk")
-        yield Finding("error", "contradiction", path, message, "remove one of them", "refuses")
+        yield SettingsFinding("error", "contradiction", path, message, "remove one of them", "refuses")
 
 
-def _eviction_policy(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _eviction_policy(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     policy = extra.get("eviction_policy")
     own = extra.get("cache_policy_module_path") is not None and release.has("cache-policy-path")
     if isinstance(policy, str) and policy not in EVICTION_POLICIES and not own:
         message = f"eviction_policy {shown(policy)!r} is none of the engine's: it does not start"
         hint = f"choose {' or '.join(EVICTION_POLICIES)}"
-        yield Finding("error", "wrong-value", join(where, "eviction_policy"), message, hint, "refuses")
+        yield SettingsFinding("error", "wrong-value", join(where, "eviction_policy"), message, hint, "refuses")
 
 
-def _llmd(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _llmd(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     if extra.get("spec_module_path") is None:
         yield missing("spec_module_path", LLMD, where)
     if extra.get("backend") != "OBJ":
@@ -142,13 +142,13 @@ def _llmd(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Fi
     yield from _unchecked(LLMD, extra, where, "llm-d's OBJ backend")
 
 
-def _out_of_tree(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _out_of_tree(extra: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     spec = spec_of(extra)
     if extra.get("spec_module_path") is None:
         close = nearest(spec, (*BUILT_IN_SPECS, LLMD_SPEC))
         hint = f"did you mean {close!r}?" if close else "add spec_module_path, the module that holds it"
         message = f"spec_name {shown(spec)!r} is none of vLLM's: the engine does not start"
-        yield Finding("error", "wrong-value", join(where, "spec_name"), message, hint, "refuses")
+        yield SettingsFinding("error", "wrong-value", join(where, "spec_name"), message, hint, "refuses")
         return
     for finding in check_keys(OFFLOADING, _known(OFFLOADING, extra), where, release):
         # What a spec of somebody else's needs is its own business.
@@ -161,14 +161,14 @@ def _known(scope: Scope, config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name in scope.keys}
 
 
-def _unchecked(scope: Scope, config: Mapping[str, Any], where: str, whose: str) -> Iterator[Finding]:
+def _unchecked(scope: Scope, config: Mapping[str, Any], where: str, whose: str) -> Iterator[SettingsFinding]:
     for name in config:
         if name not in scope.keys:
             message = f"{shown(name)!r} may be a key of {whose}, whose keys are not known here"
-            yield Finding("note", "unchecked", join(where, name), message, "check its spelling there")
+            yield SettingsFinding("note", "unchecked", join(where, name), message, "check its spelling there")
 
 
-def _tier(tier: Mapping[str, Any], where: str, extra: Mapping[str, Any], release: Release) -> Iterator[Finding]:
+def _tier(tier: Mapping[str, Any], where: str, extra: Mapping[str, Any], release: Release) -> Iterator[SettingsFinding]:
     kind = tier.get("type")
     scope = TIERS.get(kind) if isinstance(kind, str) else None
     if scope is None or not isinstance(kind, str):
@@ -178,7 +178,7 @@ def _tier(tier: Mapping[str, Any], where: str, extra: Mapping[str, Any], release
         since = FEATURES[TIER_SINCE[kind]].since
         message = f"tiers of type {kind} came with vLLM {since}, this is {release.version}: the engine does not start"
         hint = "use that release or remove the tier"
-        yield Finding("error", "other-release", join(where, "type"), message, hint, "refuses")
+        yield SettingsFinding("error", "other-release", join(where, "type"), message, hint, "refuses")
         return
     yield from check_keys(scope, tier, where, release)
     yield from _backpressure(tier, where, extra, release)
@@ -189,29 +189,33 @@ def _tier(tier: Mapping[str, Any], where: str, extra: Mapping[str, Any], release
         yield from _threads(tier, where)
 
 
-def _no_such_tier(tier: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _no_such_tier(tier: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     kind, path = tier.get("type"), join(where, "type")
     if not kind:
         message = "a secondary tier needs a type: the engine does not start"
-        yield Finding("error", "missing-key", path, message, f"choose from {', '.join(TIERS)}", "refuses")
+        yield SettingsFinding("error", "missing-key", path, message, f"choose from {', '.join(TIERS)}", "refuses")
     elif tier.get("module_path") is not None and release.has("tier-module-path"):
         message = f"tier type {shown(kind)!r} is loaded from a module of somebody else's; its keys are not known here"
-        yield Finding("note", "unchecked", where, message, "check them there")
+        yield SettingsFinding("note", "unchecked", where, message, "check them there")
     else:
         close = _OLD_NAMES.get(str(kind)) or nearest(str(kind), tuple(TIERS))
         hint = f"did you mean {close!r}?" if close else f"choose from {', '.join(TIERS)}"
         message = f"{shown(kind)!r} is no type of tier: the engine does not start"
-        yield Finding("error", "wrong-value", path, message, hint, "refuses")
+        yield SettingsFinding("error", "wrong-value", path, message, hint, "refuses")
 
 
-def _backpressure(tier: Mapping[str, Any], where: str, extra: Mapping[str, Any], release: Release) -> Iterator[Finding]:
+def _backpressure(
+    tier: Mapping[str, Any], where: str, extra: Mapping[str, Any], release: Release
+) -> Iterator[SettingsFinding]:
     own, common = tier.get("backpressure"), extra.get("backpressure")
     if not release.has("backpressure") or ("backpressure" not in tier and not common):
         return
     path = join(where, "backpressure")
     if tier.get("type") == "p2p":
         message = "a p2p tier takes no backpressure, also not the common one: the engine does not start"
-        yield Finding("error", "contradiction", path, message, "give backpressure to the other tiers only", "refuses")
+        yield SettingsFinding(
+            "error", "contradiction", path, message, "give backpressure to the other tiers only", "refuses"
+        )
         return
     merged = {**(common if isinstance(common, dict) else {}), **(own if isinstance(own, dict) else {})}
     detector = merged.get("backpressure_cls")
@@ -221,17 +225,17 @@ def _backpressure(tier: Mapping[str, Any], where: str, extra: Mapping[str, Any],
         yield from _water(merged, path)
 
 
-def _water(config: Mapping[str, Any], where: str) -> Iterator[Finding]:
+def _water(config: Mapping[str, Any], where: str) -> Iterator[SettingsFinding]:
     alpha, low, high = (config.get(name) for name in ("alpha", "low_water_s", "high_water_s"))
     if is_real(alpha) and not 0 < alpha <= 1:
         message = "alpha must be above 0 and at most 1: the engine does not start"
-        yield Finding("error", "wrong-value", join(where, "alpha"), message, "the default is 0.15", "refuses")
+        yield SettingsFinding("error", "wrong-value", join(where, "alpha"), message, "the default is 0.15", "refuses")
     if is_real(low) and is_real(high) and low > high:
         message = "low_water_s is above high_water_s: the engine does not start"
-        yield Finding("error", "contradiction", join(where, "low_water_s"), message, "lower it", "refuses")
+        yield SettingsFinding("error", "contradiction", join(where, "low_water_s"), message, "lower it", "refuses")
 
 
-def _store(config: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def _store(config: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     yield from check_keys(STORE, config, where, release)
     if not release.has("object-credential-chain"):
         for name in ("access_key", "secret_key"):
@@ -242,35 +246,35 @@ def _store(config: Mapping[str, Any], where: str, release: Release) -> Iterator[
             yield _secret(key, where, release)
 
 
-def _secret(key: Key, where: str, release: Release) -> Finding:
+def _secret(key: Key, where: str, release: Release) -> SettingsFinding:
     message = f"{key.name} holds a secret, and a command line can be read by everybody on the host"
     if release.has("object-credential-chain"):
         hint = "remove it: the engine then finds keys in the AWS variables, the credentials file or the pod's role"
     else:
         since = FEATURES["object-credential-chain"].since
         hint = f"from vLLM {since} on the engine finds keys by itself; until then keep the file to its owner"
-    return Finding("warning", "secret", join(where, key.name), message, hint)
+    return SettingsFinding("warning", "secret", join(where, key.name), message, hint)
 
 
-def _root(root: Any, where: str) -> Iterator[Finding]:
+def _root(root: Any, where: str) -> Iterator[SettingsFinding]:
     if not isinstance(root, str) or not root or root.startswith("/"):
         return
     if root.startswith("~") or "$" in root:
         message = "the engine expands neither ~ nor variables: it makes a directory of that name where it runs"
-        yield Finding("error", "wrong-value", where, message, "write the whole path")
+        yield SettingsFinding("error", "wrong-value", where, message, "write the whole path")
     else:
         message = "a relative path is below the directory that the engine happens to run in"
-        yield Finding("warning", "relative-path", where, message, "write the whole path")
+        yield SettingsFinding("warning", "relative-path", where, message, "write the whole path")
 
 
-def _threads(tier: Mapping[str, Any], where: str) -> Iterator[Finding]:
+def _threads(tier: Mapping[str, Any], where: str) -> Iterator[SettingsFinding]:
     if tier.get("n_read_threads") == 0 and tier.get("n_write_threads") == 0:
         message = "a tier without any thread never finishes its first store, and the engine waits for it at its end"
         path = join(where, "n_read_threads")
-        yield Finding("error", "wrong-value", path, message, "give at least one thread; the default is 16")
+        yield SettingsFinding("error", "wrong-value", path, message, "give at least one thread; the default is 16")
 
 
-def _twice(tiers: list[dict[str, Any]], where: str) -> Iterator[Finding]:
+def _twice(tiers: list[dict[str, Any]], where: str) -> Iterator[SettingsFinding]:
     seen: set[str] = set()
     for number, tier in enumerate(tiers):
         root = tier.get("root_dir")
@@ -280,7 +284,7 @@ def _twice(tiers: list[dict[str, Any]], where: str) -> Iterator[Finding]:
         if plain in seen:
             path = f"{join(where, 'secondary_tiers')}[{number}].root_dir"
             message = "two tiers write the same directory, so every block is written once and looked up twice"
-            yield Finding("warning", "twice", path, message, "remove one of them")
+            yield SettingsFinding("warning", "twice", path, message, "remove one of them")
         seen.add(plain)
 
 

@@ -78,7 +78,7 @@ def parse_place(text: str, variables: Mapping[str, str], home: Path) -> Place:
     raise UsageError(f"--tier {_shown(text)}: write fs=DIR, s3://bucket/prefix, or p2p=HOST:PORT.")
 
 
-def bucket_of(url: str, endpoint: endpoints.Endpoint) -> Bucket:
+def bucket_of(url: str, endpoint: endpoints.S3Endpoint) -> Bucket:
     """The bucket of an ``s3://`` URL at an endpoint; UsageError for one that holds more than a bucket and a prefix."""
     bucket, _, prefix = url.removeprefix(SCHEME).partition("/")
     if not bucket or any(character in url for character in "@?#"):

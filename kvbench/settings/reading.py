@@ -34,7 +34,7 @@ _MOST_NODES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSettings:
     """One configuration: where it stood and what stands around it.
 
     ``environment`` are the variables that are set there by name (a value that comes from elsewhere is None), None where
@@ -49,7 +49,7 @@ class Found:
     mounts: tuple[str, ...] | None = None
 
 
-def read_file(path: Path) -> list[Found]:
+def read_file(path: Path) -> list[FoundSettings]:
     """Every configuration in a file; InputFileError when there is none, or the file cannot be read."""
     try:
         if path.stat().st_size > _LARGEST_BYTES:
@@ -64,7 +64,7 @@ def read_file(path: Path) -> list[Found]:
     return read_text(text, str(path))
 
 
-def read_text(text: str, name: str) -> list[Found]:
+def read_text(text: str, name: str) -> list[FoundSettings]:
     """Every configuration in a text, each once; InputFileError when there is none."""
     try:
         found = list(_found(text))
@@ -86,16 +86,16 @@ class _BadConfig(Exception):
     """A configuration that is there but cannot be read; the text says why, without quoting it."""
 
 
-def _each_once(found: Sequence[Found]) -> list[Found]:
+def _each_once(found: Sequence[FoundSettings]) -> list[FoundSettings]:
     """The same configuration in several forms counts once: the form that shows most around it."""
-    kept: list[Found] = []
+    kept: list[FoundSettings] = []
     for item in sorted(found, key=lambda one: (one.mounts is None, one.environment is None)):
         if all(item.config != other.config for other in kept):
             kept.append(item)
     return [item for item in found if any(item is other for other in kept)]
 
 
-def _found(text: str) -> Iterator[Found]:
+def _found(text: str) -> Iterator[FoundSettings]:
     documents = _documents(text)
     found = [item for document in documents for item in _Walk().walk(document)]
     if not found and _FLAG.search(text):
@@ -121,13 +121,13 @@ class _Walk:
 
     seen: set[int] = field(default_factory=set)
 
-    def walk(self, document: Any) -> Iterator[Found]:
+    def walk(self, document: Any) -> Iterator[FoundSettings]:
         if isinstance(document, dict) and _is_config(document, at_root=True):
-            yield Found("the file itself", document)
+            yield FoundSettings("the file itself", document)
         elif isinstance(document, dict | list):
             yield from self._node(document, "", _Around())
 
-    def _node(self, node: Any, where: str, around: _Around) -> Iterator[Found]:
+    def _node(self, node: Any, where: str, around: _Around) -> Iterator[FoundSettings]:
         if isinstance(node, str):
             if _FLAG.search(node):
                 yield from _in_command(node, where, around)
@@ -137,19 +137,19 @@ class _Walk:
             self.seen.add(id(node))
             yield from self._mapping(node, where, around) if isinstance(node, dict) else self._list(node, where, around)
 
-    def _mapping(self, node: dict[Any, Any], where: str, around: _Around) -> Iterator[Found]:
+    def _mapping(self, node: dict[Any, Any], where: str, around: _Around) -> Iterator[FoundSettings]:
         if _is_config(node, at_root=False):
-            yield Found(where, node, around.environment, {}, around.mounts)
+            yield FoundSettings(where, node, around.environment, {}, around.mounts)
             return
         around = around.inside(node)
         for name, value in node.items():
             path = f"{where}.{name}" if where else str(name)
             if name in _OPTION_KEYS and value is not None:
-                yield Found(path, _parsed(value), around.environment, _scalars(node), around.mounts)
+                yield FoundSettings(path, _parsed(value), around.environment, _scalars(node), around.mounts)
             else:
                 yield from self._node(value, path, around)
 
-    def _list(self, node: list[Any], where: str, around: _Around) -> Iterator[Found]:
+    def _list(self, node: list[Any], where: str, around: _Around) -> Iterator[FoundSettings]:
         if any(isinstance(item, str) and _FLAG.match(item) for item in node):
             words = [_unescaped(str(item), around) for item in node if isinstance(item, str | int | float)]
             yield from _in_words(words, where, around)
@@ -195,7 +195,7 @@ def _is_config(node: Mapping[Any, Any], *, at_root: bool) -> bool:
     return at_root and any(name in TRANSFER.keys or nearest(name, ("kv_connector",)) for name in names)
 
 
-def _in_command(text: str, where: str, around: _Around | None = None) -> Iterator[Found]:
+def _in_command(text: str, where: str, around: _Around | None = None) -> Iterator[FoundSettings]:
     """The configurations of shell text; with quotes that do not balance elsewhere, only the option itself is read."""
     try:
         # A backslash at the end of a line continues it, also where a script was indented.
@@ -221,7 +221,7 @@ def _first_words(text: str) -> Iterator[str]:
         raise _BadConfig(f"the quotes after {FLAG} do not close") from None
 
 
-def _in_words(words: Sequence[str], where: str, around: _Around) -> Iterator[Found]:
+def _in_words(words: Sequence[str], where: str, around: _Around) -> Iterator[FoundSettings]:
     assigned, options = _assignments(words), _options(words)
     environment = {**(around.environment or {}), **assigned} if assigned else around.environment
     dotted: dict[str, Any] = {}
@@ -237,9 +237,9 @@ def _in_words(words: Sequence[str], where: str, around: _Around) -> Iterator[Fou
         value = rest[1:] if rest.startswith("=") else following
         if value is None:
             raise _BadConfig(f"nothing follows {FLAG}")
-        yield Found(where, _parsed(value), environment, options, around.mounts)
+        yield FoundSettings(where, _parsed(value), environment, options, around.mounts)
     if dotted:
-        yield Found(where, dotted, environment, options, around.mounts)
+        yield FoundSettings(where, dotted, environment, options, around.mounts)
 
 
 def _assignments(words: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from kvbench.engines.vllm.releases import FEATURES, Release
-from kvbench.settings.finding import Engine, Finding, join, shown
+from kvbench.settings.finding import Engine, SettingsFinding, join, shown
 from kvbench.settings.keys import SCOPES, TRANSFER, Key, Scope, Unknown
 from kvbench.settings.values import whole_of, wrong_kind
 
@@ -18,7 +18,7 @@ _EFFECTS: Mapping[Unknown, tuple[Engine, str]] = {
 }
 
 
-def check_keys(scope: Scope, config: Mapping[str, Any], where: str, release: Release) -> Iterator[Finding]:
+def check_keys(scope: Scope, config: Mapping[str, Any], where: str, release: Release) -> Iterator[SettingsFinding]:
     """What is wrong with the keys of one place, in the order of the file, missing ones last."""
     for name, value in config.items():
         key = scope.keys.get(name)
@@ -33,29 +33,29 @@ def check_keys(scope: Scope, config: Mapping[str, Any], where: str, release: Rel
             yield missing(key.name, scope, where)
 
 
-def _check_value(scope: Scope, key: Key, value: Any, where: str) -> Iterator[Finding]:
+def _check_value(scope: Scope, key: Key, value: Any, where: str) -> Iterator[SettingsFinding]:
     # null means that the key is not set.
     if value is None:
         return
     path = join(where, key.name)
     wanted = wrong_kind(key, value)
     if wanted is not None:
-        yield Finding("error", "wrong-type", path, *_wrong_type(scope, key, value, wanted))
+        yield SettingsFinding("error", "wrong-type", path, *_wrong_type(scope, key, value, wanted))
     elif key.choices and value not in key.choices:
         found = "this value" if key.secret else repr(shown(value))
         message = f"{key.name} cannot be {found}: the engine does not start"
-        yield Finding("error", "wrong-value", path, message, _choose(value, key.choices), "refuses")
+        yield SettingsFinding("error", "wrong-value", path, message, _choose(value, key.choices), "refuses")
     elif key.least is not None and (number := whole_of(value)) is not None and number < key.least:
         message = f"{key.name} is {number}, and the least that works is {key.least}"
         hint = f"give {key.least} or more" + (f"; the default is {key.default}" if key.default else "")
         # Sizes are divided by or mapped; threads are just not started.
         engine: Engine = "refuses" if key.kind == "count" else "accepts"
-        yield Finding("error", "wrong-value", path, message, hint, engine)
+        yield SettingsFinding("error", "wrong-value", path, message, hint, engine)
 
 
-def missing(name: str, scope: Scope, where: str) -> Finding:
+def missing(name: str, scope: Scope, where: str) -> SettingsFinding:
     """A key that the engine needs and does not find."""
-    return Finding(
+    return SettingsFinding(
         "error", "missing-key", join(where, name), f"{scope.name} needs {name}: the engine does not start",
         f"add {name}", "refuses",
     )  # fmt: skip
@@ -102,10 +102,12 @@ def _choose(value: Any, choices: tuple[str, ...]) -> str:
     return f"choose {' or '.join(choices)}" if close is None else f"did you mean {close!r}?"
 
 
-def _unknown(scope: Scope, name: object, where: str, release: Release) -> Finding:
+def _unknown(scope: Scope, name: object, where: str, release: Release) -> SettingsFinding:
     engine, effect = _EFFECTS[scope.unknown]
     message = f"{shown(name)!r} is no key of {scope.name}: {effect}"
-    return Finding("error", "unknown-key", join(where, name), message, _instead(scope, str(name), release), engine)
+    return SettingsFinding(
+        "error", "unknown-key", join(where, name), message, _instead(scope, str(name), release), engine
+    )
 
 
 def _instead(scope: Scope, name: str, release: Release) -> str:
@@ -117,7 +119,7 @@ def _instead(scope: Scope, name: str, release: Release) -> str:
     return "remove it" if close is None else f"did you mean {close!r}?"
 
 
-def _of_another_release(scope: Scope, key: Key, where: str, release: Release) -> Finding:
+def _of_another_release(scope: Scope, key: Key, where: str, release: Release) -> SettingsFinding:
     engine, effect = _EFFECTS[scope.unknown]
     if key.since is not None and not release.has(key.since):
         when, hint = f"came with vLLM {FEATURES[key.since].since}", "use that release or remove it"
@@ -125,4 +127,4 @@ def _of_another_release(scope: Scope, key: Key, where: str, release: Release) ->
         assert key.until is not None
         when, hint = f"went with vLLM {FEATURES[key.until].since}", "remove it"
     message = f"{key.name} {when}, this is {release.version}: {effect}"
-    return Finding("error", "other-release", join(where, key.name), message, hint, engine)
+    return SettingsFinding("error", "other-release", join(where, key.name), message, hint, engine)

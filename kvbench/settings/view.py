@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, EXIT_USAGE
-from kvbench.settings.finding import SEVERITIES, Finding, Severity
+from kvbench.settings.finding import SEVERITIES, SettingsFinding, Severity
 from kvbench.settings.forms import FORMS, as_json, command_line, kubernetes
-from kvbench.settings.reading import Found
+from kvbench.settings.reading import FoundSettings
 from kvbench.settings.writing import Written
 from kvbench.units import format_count
 
@@ -19,7 +19,7 @@ class Checked:
     file: str
     engine_version: str
     model: str | None
-    results: tuple[tuple[Found, tuple[Finding, ...]], ...]
+    results: tuple[tuple[FoundSettings, tuple[SettingsFinding, ...]], ...]
 
     def count(self, severity: Severity) -> int:
         """How many findings are so severe."""
@@ -91,7 +91,7 @@ def checked_lines(checked: Checked) -> list[str]:
     return [*lines, f"{counts}, against vLLM {checked.engine_version}{model}."]
 
 
-def _line(place: str, finding: Finding) -> str:
+def _line(place: str, finding: SettingsFinding) -> str:
     stop = "" if finding.hint.endswith("?") else "."
     return f"{place}: {finding.severity}: {finding.where}: {finding.message}; {finding.hint}{stop} [{finding.code}]"
 
@@ -100,6 +100,6 @@ def _counted(count: int, severity: Severity) -> str:
     return f"{format_count(count)} {severity}{'' if count == 1 else 's'}"
 
 
-def _connector(found: Found) -> str | None:
+def _connector(found: FoundSettings) -> str | None:
     connector = found.config.get("kv_connector")
     return connector if isinstance(connector, str) else None

@@ -27,7 +27,7 @@ from kvbench.tiers.directory import (
     this_machine,
     why_at_work,
 )
-from kvbench.tiers.endpoint import Endpoint
+from kvbench.tiers.endpoint import S3Endpoint
 from kvbench.tiers.guard import Guard
 from kvbench.tiers.mounts import Mount
 from kvbench.tiers.removal import MARKER_BYTES, WORK_PREFIX, Kept, parse_marker
@@ -61,7 +61,7 @@ class BucketTier(Ordinary):
     name: str
     bucket: str
     prefix: str
-    endpoint: Endpoint
+    endpoint: S3Endpoint
 
     @property
     def mount(self) -> Mount | None:

@@ -21,7 +21,7 @@ _HOST_LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class S3Endpoint:
     """Where S3 requests would go. ``has_keys``: whether credentials are configured; they are not kept.
 
     ``virtual_hosted``: a bucket whose name allows it is part of the host name, else of the path. ``ca_bundle``: a file
@@ -62,7 +62,7 @@ class Endpoint:
         return bool(own_network.is_nearby(parts.hostname or "", parts.port or _PORTS[parts.scheme]))
 
 
-def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
+def from_environment(variables: Mapping[str, str], home: Path) -> S3Endpoint:
     """The endpoint of the AWS variables or ~/.aws/config, else Amazon's of the region; TierError for a bad URL."""
     profile = profile_of(variables) or "default"
     config_file = _file(variables.get("AWS_CONFIG_FILE"), home, "config")
@@ -92,7 +92,7 @@ def from_environment(variables: Mapping[str, str], home: Path) -> Endpoint:
     has_keys = in_variables or "aws_access_key_id" in config
     style = _nested(config.get("s3", "")).get("addressing_style", "auto")
     bundle = variables.get("AWS_CA_BUNDLE") or config.get("ca_bundle")
-    return Endpoint(
+    return S3Endpoint(
         url,
         region,
         has_keys,
@@ -107,7 +107,7 @@ def profile_of(variables: Mapping[str, str]) -> str | None:
     return variables.get("AWS_DEFAULT_PROFILE") or variables.get("AWS_PROFILE")
 
 
-def listens(endpoint: Endpoint, seconds: float = 5.0) -> bool:
+def listens(endpoint: S3Endpoint, seconds: float = 5.0) -> bool:
     """Whether the endpoint's port accepts a connection."""
     parts = urlsplit(endpoint.url)
     try:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kvbench.errors import KvbenchError, TierError, ToolError
-from kvbench.tiers.endpoint import Endpoint, profile_of
+from kvbench.tiers.endpoint import S3Endpoint, profile_of
 from kvbench.tiers.s3_answers import explain
 
 INSTALL = "install it with: pip install 'kvbench[s3]'"
@@ -35,7 +35,7 @@ _NO_BATCHES = frozenset({"NotImplemented", "MalformedXML", "InvalidRequest", "Mi
 class Requests:
     """Unmeasured requests to one bucket. Every method raises TierError with the next step when it fails."""
 
-    def __init__(self, endpoint: Endpoint, bucket: str, tries: int = 2) -> None:
+    def __init__(self, endpoint: S3Endpoint, bucket: str, tries: int = 2) -> None:
         """Find credentials; nothing is requested from the bucket yet. ToolError without botocore."""
         self.endpoint, self.bucket = endpoint, bucket
         self._client = _attempt(lambda: _client(endpoint, tries), self._where)
@@ -173,7 +173,7 @@ def _data_loader() -> Any:
     return botocore.session.Session().get_component("data_loader")
 
 
-def _client(endpoint: Endpoint, tries: int) -> Any:
+def _client(endpoint: S3Endpoint, tries: int) -> Any:
     session = _session()
     from botocore.config import Config
 

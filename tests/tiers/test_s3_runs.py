@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.tiers import bucket
-from kvbench.tiers.endpoint import Endpoint
+from kvbench.tiers.endpoint import S3Endpoint
 from kvbench.tiers.s3_requests import Requests
 from tests.conftest import ROOT
 from tests.lab.state import S3Server
@@ -34,7 +34,7 @@ def aws_settings(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def objects(s3: S3Server) -> dict[str, int]:
     """What is below the prefix of these tests."""
-    return Requests(Endpoint(s3.endpoint, "us-east-1", has_keys=True), s3.bucket).sizes(f"{PREFIX}/")
+    return Requests(S3Endpoint(s3.endpoint, "us-east-1", has_keys=True), s3.bucket).sizes(f"{PREFIX}/")
 
 
 def command(s3: S3Server, out: Path, *more: str) -> list[str]:

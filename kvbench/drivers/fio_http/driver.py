@@ -96,7 +96,7 @@ class HttpDriver:
         tier, space = bucket_of(site)
         if self._reads.get(tier.name, True):
             sets = [_objects(site, size) for size in site.settings.block_sizes]
-            lay_out(s3_client.Client(tier), space, sets, folder, self._on_rate)
+            lay_out(s3_client.ObjectClient(tier), space, sets, folder, self._on_rate)
 
     def measure(self, point: Point, site: Site, folder: Path, runtime_s: int) -> Observation:
         """One fio run of ``runtime_s`` seconds; its objects were there with their size before it and after it."""

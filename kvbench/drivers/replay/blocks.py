@@ -17,7 +17,7 @@ from kvbench.record.results import Mix
 _HASH_BYTES = 32
 
 
-class Blocks:
+class BlockFiles:
     """The files of one block size: ``live`` ones on the tier, never more than ``capacity``."""
 
     def __init__(self, root: Path, io_bytes: int, capacity: int, directory: int | None = None) -> None:

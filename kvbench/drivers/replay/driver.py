@@ -12,9 +12,9 @@ from pathlib import Path
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
 from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import memory_for, require_given
-from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.blocks import BlockFiles
 from kvbench.drivers.replay.calls import Buffer, CallTimes
-from kvbench.drivers.replay.flow import Flow, Round, Worker, fill, flow_of, prepare, release_of, storing_threads
+from kvbench.drivers.replay.flow import Flow, InFlight, Worker, fill, flow_of, prepare, release_of, storing_threads
 from kvbench.drivers.settings import Buffers
 from kvbench.errors import Interrupted, MeasurementError
 from kvbench.host import environment
@@ -52,7 +52,7 @@ class ReplayDriver:
         """Start without data; ``lay_out`` writes it. The flow is that of the release unless another is given."""
         self._on_rate, self._given = on_rate, flow
         # Block files and their bytes that were never written, by work space and block size.
-        self._blocks: dict[tuple[str, int], Blocks] = {}
+        self._blocks: dict[tuple[str, int], BlockFiles] = {}
         self._unwritten: dict[tuple[str, int], int | None] = {}
 
     def check(self, points: Sequence[Point], site: Site, folder: Path, name: str, comments: str) -> None:
@@ -77,7 +77,7 @@ class ReplayDriver:
             workers, _ = _workers(flow, min(_LAYOUT_THREADS, blocks.capacity), blocks, "own")
             began = time.monotonic()
 
-            def tick(blocks: Blocks = blocks, began: float = began) -> None:
+            def tick(blocks: BlockFiles = blocks, began: float = began) -> None:
                 self._on_rate(format_bandwidth(len(blocks.live) * blocks.io_bytes / (time.monotonic() - began)))
 
             fill(blocks, blocks.first_names(), workers, tick)
@@ -99,7 +99,7 @@ class ReplayDriver:
             storing = storing_threads(flow) if point.mix == "mixed" else 0
             threads, memory = _workers(flow, point.numjobs + storing, blocks, site.settings.buffers)
             workers, storers = threads[: point.numjobs], threads[point.numjobs :]
-            round_ = Round(blocks, flow, workers, point.mix, site.settings.rwmixread, storers)
+            round_ = InFlight(blocks, flow, workers, point.mix, site.settings.rwmixread, storers)
             prepare(blocks, point.mix, workers, self._pause)
             _require_ours(site, blocks)
             measured = _Measuring(point, site, folder, runtime_s, round_, unwritten, memory)
@@ -127,7 +127,14 @@ class _Measuring:
     """One round from its start: the counters of then, the ticks, and the observation at the end."""
 
     def __init__(
-        self, point: Point, site: Site, folder: Path, runtime_s: int, round_: Round, unwritten: int | None, memory: str
+        self,
+        point: Point,
+        site: Site,
+        folder: Path,
+        runtime_s: int,
+        round_: InFlight,
+        unwritten: int | None,
+        memory: str,
     ) -> None:
         self.point, self.site, self.folder, self.round = point, site, folder, round_
         self.unwritten, self.memory = unwritten, memory
@@ -184,13 +191,13 @@ class _Measuring:
         )
 
 
-def _blocks(site: Site, size: int) -> Blocks:
+def _blocks(site: Site, size: int) -> BlockFiles:
     """The block files of a size, in the directory that is held open: none is made anywhere else."""
     held = site.space.held
-    return Blocks(site.space.place, size, site.settings.blocks_of(size), None if held is None else held.descriptor)
+    return BlockFiles(site.space.place, size, site.settings.blocks_of(size), None if held is None else held.descriptor)
 
 
-def _require_ours(site: Site, blocks: Blocks) -> None:
+def _require_ours(site: Site, blocks: BlockFiles) -> None:
     """MeasurementError unless the block files of an even sample are what this run stored.
 
     A block is never written twice (O_EXCL), so this is about what is read; asking about all would warm their metadata.
@@ -199,7 +206,7 @@ def _require_ours(site: Site, blocks: Blocks) -> None:
         site.space.held.require_ours(blocks.sample(), blocks.io_bytes)
 
 
-def _workers(flow: Flow, threads: int, blocks: Blocks, buffers: Buffers) -> tuple[list[Worker], str]:
+def _workers(flow: Flow, threads: int, blocks: BlockFiles, buffers: Buffers) -> tuple[list[Worker], str]:
     """Threads with a place each for a block, and what that memory is."""
     size, memory = blocks.io_bytes, memory_for(buffers, threads, blocks.io_bytes)
     calls = [flow.calls().below(blocks.directory) for _ in memory.places]

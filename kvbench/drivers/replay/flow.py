@@ -18,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from time import perf_counter, perf_counter_ns
 
-from kvbench.drivers.replay.blocks import Blocks
+from kvbench.drivers.replay.blocks import BlockFiles
 from kvbench.drivers.replay.calls import BlockCalls, Buffer, CallTimes, CCalls, PythonCalls
 from kvbench.drivers.replay.crew import Crew
 from kvbench.engines.vllm.releases import Release, find_release
@@ -83,7 +83,7 @@ def storing_threads(flow: Flow) -> int:
     return 0 if flow is POOL else STORING_THREADS
 
 
-def fill(blocks: Blocks, names: Sequence[str], workers: Sequence[Worker], on_tick: Callable[[], None]) -> None:
+def fill(blocks: BlockFiles, names: Sequence[str], workers: Sequence[Worker], on_tick: Callable[[], None]) -> None:
     """Store blocks the way the engine stores them; MeasurementError when that fails."""
 
     def store(worker: Worker, path: str) -> None:
@@ -94,7 +94,7 @@ def fill(blocks: Blocks, names: Sequence[str], workers: Sequence[Worker], on_tic
     _for_each(names, [partial(store, worker) for worker in workers], on_tick, "laying out the data set failed")
 
 
-def prepare(blocks: Blocks, mix: Mix, workers: Sequence[Worker], on_tick: Callable[[], None]) -> None:
+def prepare(blocks: BlockFiles, mix: Mix, workers: Sequence[Worker], on_tick: Callable[[], None]) -> None:
     """Leave as many blocks on the tier as a round of ``mix`` needs; what the data set has left is room to write.
 
     Freeing a block can cost more than writing it (2 ms for 2.25 MiB on ext4 with discard), so it is never measured.
@@ -133,7 +133,7 @@ def _for_each(
         raise MeasurementError(f"{failed}: {crew.failures[0]}")
 
 
-class Round:
+class InFlight:
     """Loads and stores in flight until the time is up.
 
     A tier that never evicts would grow for ever. When the room of the data set is used up the clock is stopped, old
@@ -142,7 +142,7 @@ class Round:
 
     def __init__(
         self,
-        blocks: Blocks,
+        blocks: BlockFiles,
         flow: Flow,
         workers: Sequence[Worker],
         mix: Mix,
@@ -208,7 +208,7 @@ class Round:
 class _Part:
     """A part of a round without a pause: the engine's two queues, its lookup thread and its pool."""
 
-    def __init__(self, whole: Round) -> None:
+    def __init__(self, whole: InFlight) -> None:
         self.whole, self.crew = whole, Crew()
         blocks = whole.blocks
         self._room = blocks.capacity - len(blocks.live)

@@ -36,7 +36,7 @@ class RequestFailed(Exception):
         self.code, self.fatal = code, code in FATAL
 
 
-class Client:
+class ObjectClient:
     """PUT and GET of whole objects; safe to share between threads, each request in flight has its own connection."""
 
     def __init__(self, tier: BucketTier) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from kvbench.drivers import SERIES_NAME, OnRate, RoundInterrupted, Site
 from kvbench.drivers.observation import Measured, Started, nothing, observation
 from kvbench.drivers.region import memory_for, require_given
-from kvbench.drivers.s3.client import TIMEOUT_S, Client, require_installed
+from kvbench.drivers.s3.client import TIMEOUT_S, ObjectClient, require_installed
 from kvbench.drivers.s3.layout import EVIDENCE_NAME, lay_out, require_objects
 from kvbench.drivers.s3.load import Ended, Load
 from kvbench.drivers.s3.objects import Objects, objects_for
@@ -45,7 +45,7 @@ class S3Program:
 class _Laid:
     """The data set of one work space: its client and the objects by block size."""
 
-    client: Client
+    client: ObjectClient
     objects: dict[int, Objects]
     rounds: int = 0
 
@@ -78,7 +78,7 @@ class S3Driver:
         tier, _ = bucket_of(site)
         require_no_order(site)
         require_given(site.settings.buffers)
-        Client(tier)
+        ObjectClient(tier)
         self._reads[tier.name] = any(point.mix != "write" for point in points)
         lines = []
         for size in site.settings.block_sizes:
@@ -91,7 +91,7 @@ class S3Driver:
         tier, space = bucket_of(site)
         sizes = site.settings.block_sizes
         laid = _Laid(
-            Client(tier), {size: objects_for(space.prefix, size, site.settings.blocks_of(size)) for size in sizes}
+            ObjectClient(tier), {size: objects_for(space.prefix, size, site.settings.blocks_of(size)) for size in sizes}
         )
         if self._reads.get(tier.name, True):
             lay_out(laid.client, space, list(laid.objects.values()), folder, self._on_rate)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kvbench.drivers import OnRate
-from kvbench.drivers.s3.client import Client, RequestFailed
+from kvbench.drivers.s3.client import ObjectClient, RequestFailed
 from kvbench.drivers.s3.load import new_content
 from kvbench.drivers.s3.objects import Objects
 from kvbench.errors import MeasurementError
@@ -26,7 +26,7 @@ _TRIES = 6
 _TICK_S = 0.5
 
 
-def lay_out(client: Client, space: BucketSpace, sets: Sequence[Objects], folder: Path, on_rate: OnRate) -> None:
+def lay_out(client: ObjectClient, space: BucketSpace, sets: Sequence[Objects], folder: Path, on_rate: OnRate) -> None:
     """Write and prove every object that is to be read, with evidence in ``folder``; MeasurementError when one fails."""
     began = time.monotonic()
     repeated = write_objects(client, space, sets, on_rate)
@@ -48,7 +48,7 @@ def require_objects(space: BucketSpace, objects: Objects) -> None:
         )
 
 
-def write_objects(client: Client, space: BucketSpace, sets: Sequence[Objects], on_rate: OnRate) -> int:
+def write_objects(client: ObjectClient, space: BucketSpace, sets: Sequence[Objects], on_rate: OnRate) -> int:
     """Write every object that is to be read; how many requests had to be repeated. MeasurementError when one fails."""
     wanted = [(key, objects.io_bytes) for objects in sets for key in objects.reads]
     # Written down before they exist: whatever happens, they are deleted.
@@ -77,7 +77,7 @@ def write_objects(client: Client, space: BucketSpace, sets: Sequence[Objects], o
 class _Writer(threading.Thread):
     """Takes objects from the queue until it is empty or one of them cannot be written."""
 
-    def __init__(self, client: Client, work: queue.SimpleQueue[tuple[str, int]]) -> None:
+    def __init__(self, client: ObjectClient, work: queue.SimpleQueue[tuple[str, int]]) -> None:
         super().__init__(daemon=True)
         self._client, self._work = client, work
         self.bytes, self.repeated, self.failure = 0, 0, ""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kvbench.drivers.replay.calls import Buffer
-from kvbench.drivers.s3.client import Client, RequestFailed
+from kvbench.drivers.s3.client import ObjectClient, RequestFailed
 from kvbench.drivers.s3.objects import Objects, Shuffled
 from kvbench.record.pace import Pace
 from kvbench.record.recorder import Recorder
@@ -42,7 +42,7 @@ class Load:
     much as ``read_percent`` asks for beside what the others read.
     """
 
-    client: Client
+    client: ObjectClient
     objects: Objects
     recorders: Sequence[Recorder]
     read_percent: int

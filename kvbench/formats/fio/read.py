@@ -147,7 +147,7 @@ def _validated(schema: type[Part], part: Any, name: str, where: str = "") -> Par
 
 
 def _output(
-    raw: dict[str, Any], name: str, found: fio_text.Found, interrupted: bool, restarts: int, *, last: bool
+    raw: dict[str, Any], name: str, found: fio_text.FoundDocuments, interrupted: bool, restarts: int, *, last: bool
 ) -> FioOutput:
     document = _validated(Document, raw, name)
     version = version_of(document.version)

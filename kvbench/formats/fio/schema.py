@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
+from kvbench.border.foreign import Foreign
 from kvbench.formats.numbers import number
 
 _LARGEST = 1 << 63
@@ -71,12 +72,6 @@ Percentiles = Annotated[dict[float, float], BeforeValidator(_percentiles)]
 Bins = Annotated[dict[str, int], PlainValidator(_bins)]
 
 
-class Foreign(BaseModel):
-    """A part of a file that another program wrote: unknown keys are ignored."""
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
-
-
 class Latency(Foreign):
     """One latency object; without samples it is empty or all zeros, depending on the version."""
 
@@ -84,8 +79,8 @@ class Latency(Foreign):
     max: Number = None
     mean: Number = None
     samples: Count = Field(None, alias="N")
-    percentile: Percentiles = {}
-    bins: Bins = {}
+    percentile: Percentiles = Field(default_factory=dict)
+    bins: Bins = Field(default_factory=dict)
 
 
 class Side(Foreign):
@@ -121,7 +116,7 @@ class Entry(Foreign):
     error: Error = 0
     job_runtime: Number = None
     options: dict[str, Any] | None = Field(None, alias="job options")
-    iodepth_level: dict[str, Number] = {}
+    iodepth_level: dict[str, Number] = Field(default_factory=dict)
     hostname: str | None = None
     port: int | str | None = None
     read: Side | None = None
@@ -150,4 +145,4 @@ class Document(Foreign):
     options: Annotated[list[dict[str, Any]], BeforeValidator(_sections)] = Field([], alias="global options")
     jobs: list[Any] | None = None
     client_stats: list[Any] | None = None
-    disk_util: list[Disk] = []
+    disk_util: list[Disk] = Field(default_factory=list)

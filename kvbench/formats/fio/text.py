@@ -38,7 +38,7 @@ _KEPT_PREAMBLE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDocuments:
     """What stands in a text: fio's documents in order, the foreign text before them, and whether one is cut off."""
 
     documents: tuple[dict[str, Any], ...]
@@ -52,7 +52,7 @@ def decode(content: bytes) -> str:
     return content.decode(encoding, errors="replace")
 
 
-def find(text: str) -> Found:
+def find(text: str) -> FoundDocuments:
     """Every complete fio document of ``text``, also inside a list or the JSON of another tool.
 
     ValueError for a document that is deeper, or holds a larger number, than fio writes.
@@ -70,7 +70,7 @@ def find(text: str) -> Found:
             foreign.append(text[position:start])
             documents += held
             position = end
-    return Found(tuple(documents), _shortened("".join(foreign).strip()), '"fio version"' in text[position:])
+    return FoundDocuments(tuple(documents), _shortened("".join(foreign).strip()), '"fio version"' in text[position:])
 
 
 def why_none(text: str) -> str:

@@ -10,7 +10,7 @@ from kvbench.formats.serving import aiperf, documents, genai_perf, guidellm, inf
 from kvbench.formats.serving.record import ServingRun
 
 
-class Format(Protocol):
+class ServingFormat(Protocol):
     """What a format's module has: whether documents are of it, and the runs that they hold."""
 
     def accepts(self, documents: tuple[Any, ...], /) -> bool:
@@ -20,7 +20,7 @@ class Format(Protocol):
         """The runs, in the file's order; InputFileError for what is not as the tool writes it."""
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, ServingFormat] = {
     aiperf.NAME: aiperf,
     genai_perf.NAME: genai_perf,
     guidellm.NAME: guidellm,
@@ -46,6 +46,6 @@ def read_file(path: Path) -> tuple[ServingRun, ...]:
     return reader.read(found, path)
 
 
-def format_of(found: tuple[Any, ...]) -> Format | None:
+def format_of(found: tuple[Any, ...]) -> ServingFormat | None:
     """The one format that accepts a file's documents, None when none does."""
     return next((one for one in FORMATS.values() if one.accepts(found)), None)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from kvbench.border import bounded
+from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.genai_perf import is_genai_perf
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, Text, count, parsed
+from kvbench.formats.serving.schema import Number, Optional, Rate, Setting, Text, count, parsed
 from kvbench.formats.serving.server_metrics import with_server
 from kvbench.formats.serving.tags import Tags, has_tags, in_seconds, summary_of, texts
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServedRequest, ServingSummary
-from kvbench.formats.serving.schema import Foreign, Number, Rate, Setting, count, seconds
+from kvbench.formats.serving.schema import Number, Rate, Setting, count, seconds
 
 _MS = 1e-3
 # In the names of data sets whose prompts begin alike.

@@ -11,8 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from kvbench.border.foreign import Foreign
 from kvbench.formats.serving.record import ServingRun
-from kvbench.formats.serving.schema import Foreign, Optional, Rate, Setting, count, parsed
+from kvbench.formats.serving.schema import Optional, Rate, Setting, count, parsed
 from kvbench.formats.serving.tags import Tags, has_tags, summary_of, texts
 
 NAME = "GenAI-Perf"

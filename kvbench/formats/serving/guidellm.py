@@ -13,9 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.formats.serving.schema import Foreign, Number, Optional, Setting, Text, count, parsed, seconds
+from kvbench.formats.serving.schema import Number, Optional, Setting, Text, count, parsed, seconds
 
 NAME = "GuideLLM"
 _MS = 1e-3

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kvbench.border import bounded
+from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.chunks import first_choice, text_in
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, count, parsed, seconds, share
+from kvbench.formats.serving.schema import Number, Optional, Rate, Setting, count, parsed, seconds, share
 
 NAME = "inference-perf"
 _MEASURED = frozenset({"info", "computed_metrics"})

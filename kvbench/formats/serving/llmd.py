@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServingRun, ServingSummary
-from kvbench.formats.serving.schema import Foreign, Number, Optional, Rate, Setting, Text, count, parsed, seconds, share
+from kvbench.formats.serving.schema import Number, Optional, Rate, Setting, Text, count, parsed, seconds, share
 
 NAME = "llm-d-benchmark report"
 _SECONDS = {"s": 1.0, "ms": 1e-3}

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from kvbench.errors import InputFileError
 from kvbench.formats.numbers import number
@@ -46,12 +46,6 @@ Number = Annotated[float | None, BeforeValidator(_number)]
 Text = Annotated[str | None, BeforeValidator(_text)]
 Setting = Annotated[float | None, BeforeValidator(_setting)]
 Rate = Annotated[float | None, BeforeValidator(_rate)]
-
-
-class Foreign(BaseModel):
-    """A part of a file that another program wrote: unknown keys are ignored."""
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
 
 Parsed = TypeVar("Parsed", bound=BaseModel)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+from kvbench.border.foreign import Foreign
 from kvbench.formats.serving.flat import FlatResult, requests_of, summary_of
 from kvbench.formats.serving.record import ServingRun
-from kvbench.formats.serving.schema import Foreign, Number, Optional, Text, parsed, share
+from kvbench.formats.serving.schema import Number, Optional, Text, parsed, share
 
 NAME = "SGLang bench_serving"
 _KEYS = frozenset({"request_throughput", "completed"})

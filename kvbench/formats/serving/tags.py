@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvbench.border.foreign import Foreign
 from kvbench.formats.serving.record import ServingSummary
-from kvbench.formats.serving.schema import Foreign, Number, Text, count, seconds, share
+from kvbench.formats.serving.schema import Number, Text, count, seconds, share
 
 # Units as written: AIPerf 0.13 has ms, sec, requests/sec and %, its clients may choose others.
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from kvbench.errors import InputFileError, UsageError
 from kvbench.formats.traces import bailian, mooncake, openai, prompt_log, text, weka
-from kvbench.formats.traces.format import Format, Reader
-from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.format import TraceFormat, TraceReader
+from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Builder
 from kvbench.formats.traces.schema import reason_of
 from kvbench.traces.trace import Trace
@@ -27,7 +27,7 @@ _SUFFIXES = (".json", ".jsonl", ".ndjson")
 _PACKED = (".gz", ".zst")
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, TraceFormat] = {
     "bailian": bailian.FORMAT,
     "mooncake": mooncake.FORMAT,
     "weka": weka.FORMAT,
@@ -82,7 +82,7 @@ def load(path: Path, options: Options, name: str | None = None) -> Loaded:
     """
     files = _files(path)
     with text.opened(files[0]) as stream:
-        head = Head(text.head_of(stream))
+        head = FileHead(text.head_of(stream))
     name = require_known(name) if name is not None else _recognised(head, files[0])
     chosen = FORMATS[name]
     if len(files) > 1 and not chosen.session_files:
@@ -127,14 +127,16 @@ def require_known(name: str) -> str:
     return name
 
 
-def _recognised(head: Head, path: Path) -> str:
+def _recognised(head: FileHead, path: Path) -> str:
     found = next((name for name, one in FORMATS.items() if one.accepts(head)), None)
     if found is None:
         raise InputFileError(f"{path} is no trace that kvbench knows; it reads {known()}.")
     return found
 
 
-def _take(file: Path, chosen: Format, reader: Reader, builder: Builder, broken: Broken, *, several: bool) -> None:
+def _take(
+    file: Path, chosen: TraceFormat, reader: TraceReader, builder: Builder, broken: Broken, *, several: bool
+) -> None:
     with text.opened(file) as stream:
         for number, line in _parts(stream, chosen):
             broken.lines += 1
@@ -148,7 +150,7 @@ def _take(file: Path, chosen: Format, reader: Reader, builder: Builder, broken: 
                 broken.check(at_end=False)
 
 
-def _parts(stream: io.BufferedReader[Any], chosen: Format) -> Iterator[tuple[int, bytes | text.LineTooLong]]:
+def _parts(stream: io.BufferedReader[Any], chosen: TraceFormat) -> Iterator[tuple[int, bytes | text.LineTooLong]]:
     """The lines, or the whole file where it is one document over many lines."""
     if chosen.session_files and not _first_line(text.head_of(stream)).endswith(b"}"):
         yield 1, text.document(stream)

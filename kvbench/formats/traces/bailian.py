@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvbench.formats.traces.format import Format
-from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.format import TraceFormat
+from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Request
-from kvbench.formats.traces.schema import Ids, Record, Seconds, Tokens
+from kvbench.formats.traces.schema import Ids, Seconds, Tokens, TraceRecord
 
 _NO_PARENT = -1
 
 
-class _Line(Record):
+class _Line(TraceRecord):
     chat_id: int
     parent_chat_id: int = _NO_PARENT
     timestamp: Seconds
@@ -21,12 +21,12 @@ class _Line(Record):
     hash_ids: Ids
 
 
-def accepts(head: Head) -> bool:
+def accepts(head: FileHead) -> bool:
     """Whether the first object has Bailian's keys."""
     return {"hash_ids", "input_length", "chat_id"} <= head.keys
 
 
-class Reader:
+class BailianReader:
     """Reads one line after the other; a session is a chat with all that descends from it."""
 
     def __init__(self, options: Options) -> None:
@@ -42,9 +42,9 @@ class Reader:
         yield Request(found.input_length, found.output_length, found.timestamp, root, found.hash_ids)
 
 
-FORMAT = Format(
+FORMAT = TraceFormat(
     title="Qwen-Bailian JSON lines (chat_id, parent_chat_id, timestamp in s, input_length, hash_ids)",
     accepts=accepts,
-    reader=Reader,
+    reader=BailianReader,
     block_tokens=16,
 )

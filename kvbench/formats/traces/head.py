@@ -11,7 +11,7 @@ _LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
-class Head:
+class FileHead:
     """The beginning of a file (up to a mebibyte)."""
 
     text: bytes

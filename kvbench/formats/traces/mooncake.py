@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import AliasChoices, Field
 
-from kvbench.formats.traces.format import Format
-from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.format import TraceFormat
+from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Request
-from kvbench.formats.traces.schema import BlockTokens, Ids, Name, Record, Seconds, Tokens
+from kvbench.formats.traces.schema import BlockTokens, Ids, Name, Seconds, Tokens, TraceRecord
 
 
-class _Line(Record):
+class _Line(TraceRecord):
     timestamp: Seconds | None = None
     input_length: Tokens
     output_length: Tokens | None = None
@@ -22,12 +22,12 @@ class _Line(Record):
     tokens_per_block: Annotated[BlockTokens | None, Field(validation_alias=AliasChoices("block_size"))] = None
 
 
-def accepts(head: Head) -> bool:
+def accepts(head: FileHead) -> bool:
     """Whether the first object has Mooncake's keys, and not those that Bailian's has beyond them."""
     return {"hash_ids", "input_length"} <= head.keys and "chat_id" not in head.keys
 
 
-class Reader:
+class MooncakeReader:
     """Reads one line after the other."""
 
     def __init__(self, options: Options) -> None:
@@ -46,9 +46,9 @@ class Reader:
         )
 
 
-FORMAT = Format(
+FORMAT = TraceFormat(
     title="Mooncake JSON lines (timestamp in ms, input_length, output_length, hash_ids)",
     accepts=accepts,
-    reader=Reader,
+    reader=MooncakeReader,
     block_tokens=512,
 )

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AliasChoices, Field
 
 from kvbench.errors import UsageError
-from kvbench.formats.traces.format import Format
-from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.format import TraceFormat
+from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Request
-from kvbench.formats.traces.schema import Name, Record, Seconds, Tokens
+from kvbench.formats.traces.schema import Name, Seconds, Tokens, TraceRecord
 
 if TYPE_CHECKING:
     from kvbench.formats.traces.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ _BLOCK_TOKENS = 16
 _TEXTS = frozenset({"messages", "prompt", "text_input", "body"})
 
 
-class _Body(Record):
+class _Body(TraceRecord):
     messages: list[dict[str, Any]] | None = None
     prompt: Annotated[str | None, Field(validation_alias=AliasChoices("prompt", "text_input"))] = None
     tools: list[dict[str, Any]] | None = None
@@ -36,12 +36,12 @@ class _Line(_Body):
     ] = None
 
 
-def accepts(head: Head) -> bool:
+def accepts(head: FileHead) -> bool:
     """Whether the first object holds a prompt's text."""
     return bool(_TEXTS & head.keys) and "hash_ids" not in head.keys
 
 
-class Reader:
+class OpenaiReader:
     """Reads one line after the other; equal beginnings of whole blocks get equal ids."""
 
     def __init__(self, options: Options) -> None:
@@ -81,9 +81,9 @@ class Reader:
         return blocks
 
 
-FORMAT = Format(
+FORMAT = TraceFormat(
     title="OpenAI-style JSON lines (messages, prompt or text_input; needs --tokenizer)",
     accepts=accepts,
-    reader=Reader,
+    reader=OpenaiReader,
     block_tokens=_BLOCK_TOKENS,
 )

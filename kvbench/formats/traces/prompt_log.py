@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from kvbench.formats.traces.format import Format
-from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.format import TraceFormat
+from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Request
 from kvbench.traces.trace import Reuse
 
@@ -25,18 +25,18 @@ _TIME_S = ("timestamp", "timestamp_s", "time", "arrival_s", "arrived_at")
 _TIME_MS = ("timestamp_ms", "time_ms")
 
 
-def accepts(head: Head) -> bool:
+def accepts(head: FileHead) -> bool:
     """Whether a column or key counts the prompt's tokens, and nothing names blocks."""
     names = _names(head)
     return _first(names, _PROMPT) is not None and "hash_ids" not in names
 
 
-def reuse(head: Head) -> Reuse:
+def reuse(head: FileHead) -> Reuse:
     """Sessions, where a column names them."""
     return "nothing" if _first(_names(head), _SESSION) is None else "sessions"
 
 
-def _names(head: Head) -> tuple[str, ...]:
+def _names(head: FileHead) -> tuple[str, ...]:
     return tuple(name.strip().lower() for name in (head.keys or head.columns))
 
 
@@ -45,7 +45,7 @@ def _first(names: Iterable[str], wanted: tuple[str, ...]) -> str | None:
     return next((name for name in wanted if name in present), None)
 
 
-class Reader:
+class PromptLogReader:
     """Reads one line after the other; the first line of a CSV file names its columns."""
 
     def __init__(self, options: Options) -> None:
@@ -132,10 +132,10 @@ def _seconds(value: Any) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-FORMAT = Format(
+FORMAT = TraceFormat(
     title="prompt logs, CSV or JSON lines (prompt_tokens, and timestamp in s or ISO 8601, output_tokens, session_id)",
     accepts=accepts,
-    reader=Reader,
+    reader=PromptLogReader,
     block_tokens=_BLOCK_TOKENS,
     reuse=reuse,
 )

@@ -15,7 +15,7 @@ Ids = list[int] | list[str]
 Name = int | str
 
 
-class Record(BaseModel):
+class TraceRecord(BaseModel):
     """A line or document of a trace: numbers are numbers, and what kvbench does not need is left alone."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)

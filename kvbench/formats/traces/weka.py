@@ -12,15 +12,15 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from kvbench.formats.traces.format import Format
-from kvbench.formats.traces.head import Head, Options
+from kvbench.formats.traces.format import TraceFormat
+from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Request
-from kvbench.formats.traces.schema import BlockTokens, Record, Seconds, Tokens
+from kvbench.formats.traces.schema import BlockTokens, Seconds, Tokens, TraceRecord
 
 _KEY = re.compile(rb'"(block_size|hash_id_scope|requests)"\s*:')
 
 
-class _Call(Record):
+class _Call(TraceRecord):
     t: Seconds
     type: Literal["n", "s"]
     prompt: Annotated[Tokens, Field(validation_alias="in")]
@@ -28,7 +28,7 @@ class _Call(Record):
     hash_ids: list[int]
 
 
-class _Subagent(Record):
+class _Subagent(TraceRecord):
     t: Seconds
     type: Literal["subagent"]
     agent_id: str = ""
@@ -43,19 +43,19 @@ def _kind(entry: object) -> str:
 _Entry = Annotated[Annotated[_Call, Tag("call")] | Annotated[_Subagent, Tag("subagent")], Discriminator(_kind)]
 
 
-class _Session(Record):
+class _Session(TraceRecord):
     id: str
     block_size: BlockTokens
     hash_id_scope: Literal["local"] = "local"
     requests: list[_Entry]
 
 
-def accepts(head: Head) -> bool:
+def accepts(head: FileHead) -> bool:
     """Whether the beginning names the keys of an agent session; it may be one long line."""
     return {b"block_size", b"requests"} <= set(_KEY.findall(head.text[:65536]))
 
 
-class Reader:
+class WekaReader:
     """Reads one session after the other."""
 
     def __init__(self, options: Options) -> None:
@@ -83,10 +83,10 @@ def _requests(
             )
 
 
-FORMAT = Format(
+FORMAT = TraceFormat(
     title="agent traces of kv-cache-tester and AIPerf (requests with t in s, in, out, hash_ids; or a folder of them)",
     accepts=accepts,
-    reader=Reader,
+    reader=WekaReader,
     block_tokens=None,
     session_files=True,
 )

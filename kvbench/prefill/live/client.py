@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from kvbench import __version__
 from kvbench.prefill.live.endpoint import Endpoint, redact
-from kvbench.prefill.live.protocol import BadEvent, Event, First, error_text, one_line, read_line
+from kvbench.prefill.live.protocol import BadEvent, First, StreamEvent, error_text, one_line, read_line
 
 _CONNECT_S = 10.0
 _PIECE_BYTES = 1 << 16
@@ -243,7 +243,7 @@ class _Clock:
         return None if now is None or self._wait_ns is None else now - self._wait_ns
 
 
-def _events(response: http.client.HTTPResponse, started: _Clock) -> Iterator[tuple[Event, int]]:
+def _events(response: http.client.HTTPResponse, started: _Clock) -> Iterator[tuple[StreamEvent, int]]:
     """Every event with the time at which its last byte came out of the socket, before it is parsed."""
     rest, total = b"", 0
     while piece := response.read1(_PIECE_BYTES):
@@ -265,7 +265,7 @@ def _at(seen: Exchange, first: First, at_ns: int, started: _Clock) -> Exchange:
     )  # fmt: skip
 
 
-def _with_usage(seen: Exchange, event: Event) -> Exchange:
+def _with_usage(seen: Exchange, event: StreamEvent) -> Exchange:
     """The exchange with what the event adds; a server that counts in every chunk is right in its last one."""
     names = ("finish_reason", "prompt_tokens", "cached_tokens", "completion_tokens")
     found = {name: value for name in names if (value := getattr(event, name)) is not None}

@@ -11,7 +11,7 @@ from kvbench.prefill.live.client import Client
 from kvbench.prefill.live.endpoint import Api, Endpoint
 from kvbench.prefill.live.log import Record
 from kvbench.prefill.live.plan import Plan, calibration_words
-from kvbench.prefill.live.prompts import Gauge, Size, Tokenizer, gauge
+from kvbench.prefill.live.prompts import Gauge, ServerTokenizer, Size, gauge
 from kvbench.prefill.live.protocol import Dialect
 from kvbench.prefill.live.server import Server
 
@@ -30,7 +30,7 @@ class Contact:
     server: Server
     dialect: Dialect
     gauge: Gauge
-    tokenizer: Tokenizer | None
+    tokenizer: ServerTokenizer | None
     counters: dict[str, float] | None
 
 
@@ -48,7 +48,7 @@ def make_contact(control: Client, endpoint: Endpoint, plan: Plan, ask: Ask) -> C
         raise MeasurementError(f"{endpoint.url}: {second.exchange.failure}; nothing was measured.")
     counted = [(record.words, record.exchange.prompt_tokens) for record in (first, second)]
     line = gauge([(words, tokens) for words, tokens in counted if tokens])
-    tokenizer = _agreeing(Tokenizer(control, endpoint, plan.model), plan, (first, second))
+    tokenizer = _agreeing(ServerTokenizer(control, endpoint, plan.model), plan, (first, second))
     if tokenizer is not None:
         pad = tokenizer.tokens_per_pad(lambda size: prompts.text(plan.seed, first.index, size))
         line = replace(line, tokens_per_pad=pad)
@@ -85,7 +85,7 @@ def _negotiated(dialect: Dialect, ask: Ask, size: Size) -> tuple[Dialect, Record
     return dialect, record
 
 
-def _agreeing(tokenizer: Tokenizer, plan: Plan, seen: Sequence[Record]) -> Tokenizer | None:
+def _agreeing(tokenizer: ServerTokenizer, plan: Plan, seen: Sequence[Record]) -> ServerTokenizer | None:
     """The tokenizer, if it and the usage counts differ by the same number of tokens for every prompt."""
     offsets = set()
     for record in seen:

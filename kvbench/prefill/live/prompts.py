@@ -82,7 +82,7 @@ def gauge(seen: list[tuple[int, int]]) -> Gauge:
     return Gauge(max(0.0, least - slope * few), slope)
 
 
-class Tokenizer:
+class ServerTokenizer:
     """The server's own ``/tokenize``; ``offset`` is what the API adds to its count (a chat template)."""
 
     def __init__(self, client: Client, endpoint: Endpoint, model: str) -> None:
@@ -133,7 +133,7 @@ class Tokenizer:
 
 
 def fitted(
-    tokenizer: Tokenizer, line: Gauge, prompt: Callable[[Size], str], size: Size, tokens: int
+    tokenizer: ServerTokenizer, line: Gauge, prompt: Callable[[Size], str], size: Size, tokens: int
 ) -> tuple[Size, int | None]:
     """The size whose prompt has exactly ``tokens`` (the nearest found where none has), and its count."""
     best: tuple[Size, int | None] = (size, None)

@@ -31,7 +31,7 @@ class Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """What one ``data:`` line says. ``first`` names the kind of text in it, None when it holds none."""
 
     first: First | None = None
@@ -74,13 +74,13 @@ def adapted(dialect: Dialect, refusal: str) -> Dialect | None:
     return None
 
 
-def read_line(line: bytes) -> Event | None:
+def read_line(line: bytes) -> StreamEvent | None:
     """The event of one line of the stream, None for a comment, an empty line or another field; BadEvent for junk."""
     if not line.startswith(b"data:"):
         return None
     payload = line[5:].strip()
     if payload == b"[DONE]":
-        return Event(done=True)
+        return StreamEvent(done=True)
     try:
         data = json.loads(payload)
     except UnicodeDecodeError:
@@ -90,9 +90,9 @@ def read_line(line: bytes) -> Event | None:
     if not isinstance(data, dict):
         raise BadEvent("a line of the stream is no JSON object")
     if data.get("error") or data.get("object") == "error":
-        return Event(error=error_text(data))
+        return StreamEvent(error=error_text(data))
     first, finish_reason = _choice(data.get("choices"))
-    return Event(first, finish_reason, *_usage(data))
+    return StreamEvent(first, finish_reason, *_usage(data))
 
 
 def error_text(data: object) -> str:

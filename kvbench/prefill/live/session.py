@@ -30,7 +30,7 @@ from kvbench.units import format_duration_ns, format_tokens
 _INDEX_GAP = 1000
 
 
-class Progress(Protocol):
+class PrefillProgress(Protocol):
     """Somebody who wants to know how far it is."""
 
     def step(self, done: int, total: int, text: str) -> None:
@@ -76,7 +76,7 @@ class Session:
         self._contact = make_contact(self._control, self.endpoint, self.plan, self._calibration)
         return self._contact
 
-    def measure(self, progress: Progress) -> None:
+    def measure(self, progress: PrefillProgress) -> None:
         """Sample every length at every concurrency; a length that was sent and gave nothing ends the longer ones."""
         total, done = len(self.plan.concurrency) * len(self.plan.contexts), 0
         for concurrency in self.plan.concurrency:
@@ -110,7 +110,7 @@ class Session:
     def _calibration(self, dialect: Dialect, size: Size) -> Record:
         return self._alone(dialect, Job("calibration", self._index(), 1, None, None, size))
 
-    def _length(self, tokens: int, concurrency: int, progress: Progress) -> None:
+    def _length(self, tokens: int, concurrency: int, progress: PrefillProgress) -> None:
         earlier = [
             r for r in self._of(tokens, concurrency) if r.kind == "sample" and judge.judge_sample(r).refused is None
         ]
@@ -151,7 +151,7 @@ class Session:
                 break
         return True
 
-    def _sample(self, tokens: int, concurrency: int, earlier: Sequence[Record], progress: Progress) -> None:
+    def _sample(self, tokens: int, concurrency: int, earlier: Sequence[Record], progress: PrefillProgress) -> None:
         """Keep ``concurrency`` requests in flight until there is enough.
 
         Under load the first request of every connection is a warm-up: it does not yet meet all of the others.
@@ -246,7 +246,7 @@ def open_again(path: Path, wanted: Plan | None) -> Opened:
 
 
 def measure(
-    opened: Opened, endpoint: Endpoint, key: str | None, display: AbstractContextManager[Progress]
+    opened: Opened, endpoint: Endpoint, key: str | None, display: AbstractContextManager[PrefillProgress]
 ) -> tuple[dict[str, Any], Sequence[judge.LengthResult]]:
     """The summary (see output) and the results by length, both on disk when this returns or is interrupted.
 

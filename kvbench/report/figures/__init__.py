@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FigureKind:
     """A kind of figure: what it is about, its data, found in a scene (none where it does not apply), and its drawing.
 
     ``subjects``: the whole report, each use or each I/O size, as a scene of its own.
@@ -44,14 +44,14 @@ def _of_the_report(scene: Scene) -> tuple[Scene]:
 
 # By how the keys of their figures begin. The first figure of a report shows the decision; neighbours about the same
 # subjects stand together, subject by subject.
-FIGURES: dict[str, Kind] = {
-    "target": Kind(_of_the_report, target_times.TargetTimes, target_times.make, target_times.draw),
-    "times": Kind(of_each_use, time_curves.TimeCurves, time_curves.make, time_curves.draw),
-    "breakeven": Kind(of_each_use, breakeven.BreakEvenMap, breakeven.make, breakeven.draw),
-    "crossover": Kind(of_each_use, crossover_map.CrossoverMap, crossover_map.make, crossover_map.draw),
-    "latency": Kind(of_each_size, latencies.Latencies, latencies.make, latencies.draw),
-    "bandwidth": Kind(of_each_size, bandwidths.Bandwidths, bandwidths.make, bandwidths.draw),
-    "seconds": Kind(of_each_size, seconds.Seconds, seconds.make, seconds.draw),
+FIGURES: dict[str, FigureKind] = {
+    "target": FigureKind(_of_the_report, target_times.TargetTimes, target_times.make, target_times.draw),
+    "times": FigureKind(of_each_use, time_curves.TimeCurves, time_curves.make, time_curves.draw),
+    "breakeven": FigureKind(of_each_use, breakeven.BreakEvenMap, breakeven.make, breakeven.draw),
+    "crossover": FigureKind(of_each_use, crossover_map.CrossoverMap, crossover_map.make, crossover_map.draw),
+    "latency": FigureKind(of_each_size, latencies.Latencies, latencies.make, latencies.draw),
+    "bandwidth": FigureKind(of_each_size, bandwidths.Bandwidths, bandwidths.make, bandwidths.draw),
+    "seconds": FigureKind(of_each_size, seconds.Seconds, seconds.make, seconds.draw),
 }
 
 
@@ -67,7 +67,7 @@ def figures(scene: Scene) -> tuple[FigureData, ...]:
     return tuple(_with_own_keys(found))
 
 
-def _by_subjects() -> Iterator[tuple[Callable[[Scene], Iterable[Scene]], list[Kind]]]:
+def _by_subjects() -> Iterator[tuple[Callable[[Scene], Iterable[Scene]], list[FigureKind]]]:
     for subjects, kinds in groupby(FIGURES.values(), key=lambda kind: kind.subjects):
         yield subjects, list(kinds)
 

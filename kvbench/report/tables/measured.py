@@ -33,7 +33,7 @@ _SHORT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideRow:
     """One direction of a point, or its status where it measured none; ``tier`` names its driver beside others."""
 
     run: LoadedRun
@@ -78,12 +78,12 @@ def _at_least(shown: Callable[[float], str]) -> Callable[[float], str]:
 
 def _latency(
     key: str, heading: str, ns: Callable[[LatencyNs], float | None], how: str, short: Short = AS_IS
-) -> Column[Side]:
+) -> Column[SideRow]:
     shown = _at_least(format_duration_ns)
     return number(key, heading, lambda at: ns(at.latency), shown, lambda at: at.latency_source(how), short=short)
 
 
-def _bound(key: str, heading: str, which: int) -> Column[Side]:
+def _bound(key: str, heading: str, which: int) -> Column[SideRow]:
     return number(
         key,
         heading,
@@ -93,7 +93,7 @@ def _bound(key: str, heading: str, which: int) -> Column[Side]:
     )
 
 
-def _interval(at: Side) -> str:
+def _interval(at: SideRow) -> str:
     low, high = at.p99_interval_ns
     if low is None and high is None:
         # Without batches of time nothing says how far the next minute's p99 would be from this one's.
@@ -102,7 +102,7 @@ def _interval(at: Side) -> str:
     return f"{'?' if low is None else format_ms(low)} to {'?' if high is None else format_ms(high)}"
 
 
-def _warnings(at: Side) -> str:
+def _warnings(at: SideRow) -> str:
     """The codes of its warnings, what is not known of its cache, and why it did not finish.
 
     For reads that nothing proves that no cache answered this is said; it is no fault of a result, so no warning.
@@ -117,7 +117,7 @@ def _warnings(at: Side) -> str:
     return ", ".join(filter(None, found))
 
 
-COLUMNS: tuple[Column[Side], ...] = (
+COLUMNS: tuple[Column[SideRow], ...] = (
     name("point", "point", lambda at: point_name(at.run, at.point.id, at.runs), lambda at: at.point.source),
     Column("tier", "tier", lambda at: Cell(at.tier, at.run.label(at.point.tier, at.runs))),
     number("io_bytes", "I/O", lambda at: at.point.io_bytes, format_bytes, lambda at: at.source("bs")),
@@ -185,7 +185,7 @@ def short_measured(runs: Sequence[LoadedRun]) -> Sheet:
     return narrow(" on ".join(["Measured", *(side.point.tier for side in sides[:1])]), COLUMNS, sides, *keys)
 
 
-def _unknown(sides: Sequence[Side]) -> set[str]:
+def _unknown(sides: Sequence[SideRow]) -> set[str]:
     """The columns that would be empty because nothing recorded what they show."""
     known = {
         "requests_each": any(side.requests_each is not None for side in sides),
@@ -194,11 +194,11 @@ def _unknown(sides: Sequence[Side]) -> set[str]:
     return {key for key, is_known in known.items() if not is_known}
 
 
-def _sides(runs: Sequence[LoadedRun]) -> Iterator[Side]:
+def _sides(runs: Sequence[LoadedRun]) -> Iterator[SideRow]:
     for run in runs:
         several = len({point.driver for point in run.result.points}) > 1
         for point in run.result.points:
             tier = run.label(point.tier, runs) + (f", {point.driver}" if several else "")
             shown: Sequence[tuple[str, Direction | None]] = point.sides() or [(point.status, None)]
             for way, side in shown:
-                yield Side(run, point, way, side, tier, runs)
+                yield SideRow(run, point, way, side, tier, runs)
