@@ -71,8 +71,8 @@ import os, sys
 sys.path.insert(0, {root!r})
 from pathlib import Path
 from kvbench.drivers.replay import calls
-from kvbench.drivers.replay.blocks import Blocks
-blocks, times, buffer = Blocks(Path({place!r}), {size}, 1), calls.CallTimes(), calls.Buffer({size})
+from kvbench.drivers.replay.blocks import BlockFiles
+blocks, times, buffer = BlockFiles(Path({place!r}), {size}, 1), calls.CallTimes(), calls.Buffer({size})
 engine = calls.{kind}()
 (first,) = blocks.first_names()
 engine.store(first, buffer, times)

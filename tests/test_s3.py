@@ -391,8 +391,8 @@ def test_objects_that_are_gone_are_noticed_before_they_are_read(
 ) -> None:
     script = tmp_path / "delete.py"
     script.write_text(
-        "import os\nfrom kvbench.tiers.endpoint import Endpoint\nfrom kvbench.tiers.s3_requests import Requests\n"
-        f"found = Requests(Endpoint(os.environ['AWS_ENDPOINT_URL'], 'us-east-1', True), {server.bucket!r})\n"
+        "import os\nfrom kvbench.tiers.endpoint import S3Endpoint\nfrom kvbench.tiers.s3_requests import Requests\n"
+        f"found = Requests(S3Endpoint(os.environ['AWS_ENDPOINT_URL'], 'us-east-1', True), {server.bucket!r})\n"
         "found.delete([key for key in found.sizes('') if '/stored/' in key][:1])\n"
     )
     done = kvbench(*options(server, tmp_path / "run", **{"before-read": f"{sys.executable} {script}"}))

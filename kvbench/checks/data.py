@@ -53,7 +53,7 @@ def hot_object(point: PointResult) -> PointWarning | None:
     factor = point.read.bytes / dataset
     if factor <= _REREADS:
         return None
-    what = "object" if point.driver == "s3" or point.conditions.ioengine == "http" else "block"
+    what = "object" if point.of_objects else "block"
     blocks = max(1, round(dataset / point.io_bytes))
     return PointWarning(
         "hot-object",

@@ -62,7 +62,7 @@ def too_fast(point: PointResult) -> PointWarning | None:
 
     A tier that is memory may be as fast as memory.
     """
-    if point.driver == "memory":
+    if point.of_memory:
         return None
     for name, side in point.sides():
         median = side.latency_ns.p50 if side.latency_ns else None

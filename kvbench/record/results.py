@@ -281,6 +281,16 @@ class PointResult:
         return self.read if way == "read" else self.write
 
     @property
+    def of_memory(self) -> bool:
+        """Whether memory itself was measured, which is as fast as memory and has no cache in front of it."""
+        return self.driver == "memory"
+
+    @property
+    def of_objects(self) -> bool:
+        """Whether each operation moved an object of a bucket."""
+        return self.driver == "s3" or self.conditions.ioengine == "http"
+
+    @property
     def in_turn(self) -> bool:
         """Whether each job of a mixed point reads and stores in turn, so that a read waits for stores of its own."""
         return self.mix == "mixed" and self.conditions.storing_jobs is None

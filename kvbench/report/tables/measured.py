@@ -109,7 +109,7 @@ def _warnings(at: SideRow) -> str:
     """
     point = at.point
     found = [warning.code for warning in point.warnings]
-    unproven = at.name == "read" and point.driver != "memory" and point.conditions.cache_state == "unknown"
+    unproven = at.name == "read" and not point.of_memory and point.conditions.cache_state == "unknown"
     if unproven and "cache-state-unknown" not in found:
         found.append("(cache state unknown)")
     if point.status != "ok":
