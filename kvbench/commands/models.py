@@ -7,7 +7,7 @@ from kvbench.commands.options import JsonOption
 from kvbench.layout.models import profile_paths, size_model
 from kvbench.layout.sized import SizedModel
 from kvbench.layout.view import sizes_json
-from kvbench.units import format_count
+from kvbench.report.listings.profiles import profiles
 
 
 def models(*, json: JsonOption = False) -> None:
@@ -16,12 +16,7 @@ def models(*, json: JsonOption = False) -> None:
     if json:
         console.print_json({"models": [_json(short, one) for short, one in sized.items()]})
         return
-    rows = [
-        [short, one.model, one.model_type, format_count(one.bytes_per_token), format_count(one.growing_bytes_per_token)]
-        for short, one in sized.items()
-    ]
-    columns = ["name", "model", "architecture", "B/token", "growing"]
-    console.print_aligned(f"{len(rows)} shipped profiles", columns, rows, right=(3, 4))
+    console.print_aligned(profiles(sized))
 
 
 def _json(short: str, sized: SizedModel) -> dict[str, object]:

@@ -12,8 +12,8 @@ from kvbench.record.results import Direction, LatencyNs, PointResult
 from kvbench.record.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
 from kvbench.report.cells import format_iops, point_name
 from kvbench.report.columns import AS_IS, Column, Short, name, narrow, number, sheet, words
-from kvbench.report.data import Cell, Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Cell, Sheet
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -137,7 +137,7 @@ COLUMNS: tuple[Column[Side], ...] = (
         lambda at: at.rate(lambda side: side.iops),
         format_iops,
         lambda at: at.source(f"{at.name} iops"),
-        short=Short(text=format_rate),
+        short=Short(text=format_rate, falls=3),
     ),
     number(
         "bytes_per_s",
@@ -148,11 +148,13 @@ COLUMNS: tuple[Column[Side], ...] = (
         short=Short("MiB/s", format_mib_per_s),
     ),
     _latency("mean_ns", "mean", lambda latency: latency.mean, "mean"),
-    _latency("p50_ns", "p50", lambda latency: latency.p50, "nearest rank", Short("p50 ms", _at_least(format_ms))),
+    _latency(
+        "p50_ns", "p50", lambda latency: latency.p50, "nearest rank", Short("p50 ms", _at_least(format_ms), falls=2)
+    ),
     _latency("p99_ns", "p99", lambda latency: latency.p99, "nearest rank", Short("p99 ms", _at_least(format_ms))),
     _bound("p99_low_ns", "p99 95 % low", 0),
     _bound("p99_high_ns", "p99 95 % high", 1),
-    words("p99_interval", "95 % interval", _interval, right=True),
+    words("p99_interval", "95 % interval", _interval, right=True, falls=1),
     number("runtime_s", "ran", lambda at: at.point.runtime_s, format_duration_s, lambda at: at.source("runtime")),
     number(
         "requests_each",
@@ -160,7 +162,7 @@ COLUMNS: tuple[Column[Side], ...] = (
         lambda at: at.requests_each,
         format_requests,
         "/proc/diskstats: requests / operations",
-        short=Short("requests"),
+        short=Short("requests", falls=4),
     ),
     name("buffer_memory", "memory", lambda at: at.point.conditions.buffer_memory or "", "--buffers"),
     name("distrust", "distrust", _warnings, short=Short(unknown="")),
