@@ -50,8 +50,8 @@ def print_aligned(sheet: Sheet) -> None:
     Importing rich is a quarter of the run time of a command that only computes.
     """
     columns, rows = [escaped(name) for name in sheet.headings], _escaped_rows(sheet)
-    widths = [max(len(row[index]) for row in (columns, *rows)) for index in range(len(columns))]
-    across = sum(widths) + 3 * (len(widths) - 1)
+    widths = _full_widths(sheet)
+    across = sum(widths) + _GAP * (len(widths) - 1)
     if sys.stdout.isatty() and across > shutil.get_terminal_size().columns:
         _print_rich(sheet)
         return
@@ -107,17 +107,21 @@ def _print_columns(sheet: Sheet, console: Console) -> None:
 
     title = Text(escaped(sheet.title), style="bold") if sheet.title else None
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column, least in zip(sheet.columns, _least_widths(sheet), strict=True):
-        # A number that is broken over two lines reads as two numbers.
+    # rich gives a column its least width after it has shrunk the others, and cuts what is then too wide.
+    for column, width in zip(sheet.columns, _widths(sheet, console.width), strict=True):
         justify: Literal["right", "left"] = "right" if column.right else "left"
-        heading = Text(escaped(column.heading))
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=column.right, min_width=least)
+        # A number that is broken over two lines reads as two numbers.
+        table.add_column(
+            Text(escaped(column.heading)), justify=justify, overflow="fold", no_wrap=column.right, width=width
+        )
     for row in _escaped_rows(sheet):
         table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
     console.print(table)
 
 
 _PIPE_WIDTH = 400
+# Blanks between two columns.
+_GAP = 3
 # A column of text that is broken into shorter pieces than this cannot be read; longer words may be broken.
 _SHORTEST_PIECE, _LONGEST_WORD = 16, 28
 
@@ -126,12 +130,29 @@ def _fitting(sheet: Sheet, width: int) -> Sheet | None:
     """The table with as many columns as the width has room for, None where not even those that stay do."""
     columns = {id(column): least for column, least in zip(sheet.columns, _least_widths(sheet), strict=True)}
     kept = list(sheet.columns)
-    while sum(columns[id(column)] for column in kept) + 3 * len(kept) > width:
+    while sum(columns[id(column)] for column in kept) + _GAP * len(kept) > width:
         first = max(kept, key=lambda column: column.falls)
         if first.falls == 0:
             return None
         kept.remove(first)
     return sheet if len(kept) == len(sheet.columns) else sheet.only(*(column.key for column in kept))
+
+
+def _widths(sheet: Sheet, width: int) -> list[int]:
+    """Characters of each column: what it needs at least, and of the room that is left the narrow ones first."""
+    widths, wanted = _least_widths(sheet), _full_widths(sheet)
+    room = width - sum(widths) - _GAP * len(widths)
+    by_need = sorted(range(len(widths)), key=lambda at: wanted[at] - widths[at])
+    for done, at in enumerate(by_need):
+        more = min(wanted[at] - widths[at], max(0, room) // (len(widths) - done))
+        widths[at] += more
+        room -= more
+    return widths
+
+
+def _full_widths(sheet: Sheet) -> list[int]:
+    rows = [[escaped(name) for name in sheet.headings], *_escaped_rows(sheet)]
+    return [max(len(row[at]) for row in rows) for at in range(len(sheet.columns))]
 
 
 def _least_widths(sheet: Sheet) -> list[int]:

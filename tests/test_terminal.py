@@ -19,7 +19,9 @@ import pytest
 
 from kvbench.cli import main
 from kvbench.commands.fio import show_run
+from kvbench.console import print_sheets
 from kvbench.record import results
+from kvbench.report.columns import Column, narrow, words
 from tests.factories import ROOT, SHIPPED_CSV
 
 ESCAPES = r"\x1b\[[0-9;?]*[a-zA-Z]"
@@ -70,6 +72,26 @@ def test_no_table_is_wider_than_the_terminal_or_broken_into_letters(
     # Sentences are left to the terminal, which breaks them; a line of a table must fit.
     tables = [line for line in lines if line.startswith(" ") or set(line.strip()) == {"─"}]
     require_readable(tables, width)
+
+
+@pytest.mark.parametrize("width", range(57, 130, 7))
+def test_no_letter_is_lost_where_text_is_broken(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns: tuple[Column[tuple[str, str, str]], ...] = (
+        words("a", "name", lambda row: row[0]),
+        words("b", "count", lambda row: row[1], right=True),
+        words("c", "source", lambda row: row[2]),
+    )
+    rows = [
+        ("gpt-oss-120b-h200", "5", "5 from 2,048 to 49,152 tokens"),
+        ("x", "1,234,567", "guide (uncached time) " * 3),
+    ]
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    print_sheets([narrow("t", columns, rows)])
+    text = re.sub(ESCAPES, "", terminal.getvalue())
+    assert sorted(re.sub(r"\s", "", "".join(map("".join, rows)))) == sorted(
+        re.sub(r"\s", "", text.split("─", 1)[1].replace("─", ""))
+    )
 
 
 def test_findings_are_readable(on_terminal: OnTerminal) -> None:
