@@ -171,20 +171,20 @@ COLUMNS: tuple[Column[Side], ...] = (
 
 def measured(scene: Scene) -> Sheet:
     """Every direction of the report's runs; device requests where one was seen, and the memory where it is known."""
-    sides = list(_sides(scene.runs))
-    unknown = _unknown(sides)
-    return sheet("measured", "Measured points", (column for column in COLUMNS if column.key not in unknown), sides)
+    rows = list(sides(scene.runs))
+    unknown = _unknown(rows)
+    return sheet("measured", "Measured points", (column for column in COLUMNS if column.key not in unknown), rows)
 
 
 def short_measured(runs: Sequence[LoadedRun]) -> Sheet:
     """The same in short, so that rows compare at a glance; one tier is named by the title alone."""
-    sides = list(_sides(runs))
-    tiers = list(dict.fromkeys(side.tier for side in sides))
-    unknown = _unknown(sides)
+    rows = list(sides(runs))
+    tiers = list(dict.fromkeys(side.tier for side in rows))
+    unknown = _unknown(rows)
     keys = [key for key in _SHORT if key not in unknown]
     if len(tiers) > 1:
-        return narrow("Measured", COLUMNS, sides, "tier", *keys)
-    return narrow(" on ".join(["Measured", *(side.point.tier for side in sides[:1])]), COLUMNS, sides, *keys)
+        return narrow("Measured", COLUMNS, rows, "tier", *keys)
+    return narrow(" on ".join(["Measured", *(side.point.tier for side in rows[:1])]), COLUMNS, rows, *keys)
 
 
 def _unknown(sides: Sequence[Side]) -> set[str]:
@@ -196,7 +196,8 @@ def _unknown(sides: Sequence[Side]) -> set[str]:
     return {key for key, is_known in known.items() if not is_known}
 
 
-def _sides(runs: Sequence[LoadedRun]) -> Iterator[Side]:
+def sides(runs: Sequence[LoadedRun]) -> Iterator[Side]:
+    """Every direction of the runs' points, and those that measured none once."""
     for run in runs:
         several = len({point.driver for point in run.result.points}) > 1
         for point in run.result.points:
