@@ -570,16 +570,17 @@ def _series_adapter() -> TypeAdapter[list[Second]]:
     return TypeAdapter(list[Second])
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace ``path`` in one step; a failed write leaves the old content in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes. A new file only: never
-        # through a link that somebody laid there.
+        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes.
+        data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        # A new file only: never through a link that somebody laid there.
         temporary.unlink(missing_ok=True)
-        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

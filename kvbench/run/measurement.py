@@ -47,6 +47,14 @@ class TierPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PointTime:
+    """Seconds that a point is measured for: at least, where it does not fail, and at most."""
+
+    least_s: int
+    most_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """Everything that a run needs to know, and nothing that it finds out.
 
@@ -67,6 +75,14 @@ class Measurement:
         """The user's commands by option, without those that were not given."""
         every = {"--before-read": self.before_read, "--read-counter": self.read_counter, "--watch": self.watch}
         return {option: words for option, words in every.items() if words}
+
+    def point_times(self) -> dict[str, PointTime]:
+        """How long each point is measured, by its id; data sets and the steps between rounds come on top."""
+        rules = {(plan.name, plan.driver): plan.settings.stop_rule for plan in self.tiers}
+        of_points = {point.id: rules[point.tier, point.driver] for point in self.points}
+        return {
+            name: PointTime(rule.least_s * self.repeats, rule.max_s * self.repeats) for name, rule in of_points.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
