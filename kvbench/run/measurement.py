@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
+from kvbench.border.schemas import schema_of
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.registry import PROGRAMS, driver_choice
 from kvbench.drivers.settings import Buffers, DataLayout, JobSettings
@@ -196,21 +197,19 @@ def writes_of(measurement: Measurement, name: str) -> bool:
 
 def save(measurement: Measurement, run_dir: Path) -> None:
     """Write RUN_DIR/measurement.json."""
-    from pydantic import TypeAdapter
-
-    text = TypeAdapter(Measurement).dump_json(measurement, indent=1).decode()
+    text = schema_of(Measurement).dump_json(measurement, indent=1).decode()
     write_atomically(run_dir / MEASUREMENT_NAME, text + "\n")
 
 
 def load(run_dir: Path) -> Measurement:
     """The measurement that a run directory was started with; ResultFileError when it is missing, damaged or unsound."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     path = inside(run_dir, MEASUREMENT_NAME)
     try:
         content = bounded.read_bytes(path, regular=True)
         bounded.json_of(content, "refuse")
-        found = TypeAdapter(Measurement).validate_json(content, strict=True)
+        found = schema_of(Measurement).validate_json(content, strict=True)
     except FileNotFoundError:
         raise ResultFileError(
             f"{path} does not exist, so there is nothing to resume; start without --resume."
