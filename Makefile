@@ -28,7 +28,7 @@ test: $(VENV)/.tested  ## Run all tests (those that need fio are skipped where i
 	$(BIN)/python -m pytest -q
 
 quick: $(VENV)/.tested  ## Run the tests that need no fio, server or browser, on all cores.
-	$(BIN)/python -m pytest -q -n auto -m "not (fio or server or browser or slow)" --hypothesis-profile quick
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not (fio or server or browser or slow)" --hypothesis-profile quick
 
 example: $(VENV)/.installed  ## Rebuild reports/example/ from the run recorded there.
 	$(BIN)/kvbench report reports/example/run --ttft-csv $(PREFILL) -o reports/example/report.html

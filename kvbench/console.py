@@ -5,21 +5,26 @@ Names and texts of others pass through here on their way to the terminal, and ar
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Literal
 
 from kvbench.border.escaping import escaped, sentence
 from kvbench.border.json_text import json_text
 from kvbench.units import format_bandwidth, format_bytes, format_duration_ns
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from kvbench.record.point import Point
     from kvbench.record.results import LatencyNs, PointResult
-    from kvbench.report.data import Sheet
+    from kvbench.report.sheet import Sheet
+    from kvbench.run.outlook import Outlook
 
 
 def print_json(data: object) -> None:
@@ -32,60 +37,128 @@ def note(text: str) -> None:
     print(sentence(text), file=sys.stderr)
 
 
-def print_table(
-    title: str | None,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    right: Sequence[int] = (),
-    file: TextIO | None = None,
-) -> None:
-    """Print an aligned table to stdout (or ``file``); ``right`` numbers the right-aligned columns.
+def print_sheets(sheets: Iterable[Sheet]) -> None:
+    """Print every table that has rows."""
+    for sheet in sheets:
+        if sheet.rows:
+            _print_rich(sheet)
+
+
+def print_aligned(sheet: Sheet) -> None:
+    """Print a table without rich where it fits the terminal's width or goes into a pipe, else as print_sheets does.
+
+    Importing rich is a quarter of the run time of a command that only computes.
+    """
+    columns, rows = [escaped(name) for name in sheet.headings], _escaped_rows(sheet)
+    widths = _full_widths(sheet)
+    across = sum(widths) + _GAP * (len(widths) - 1)
+    if sys.stdout.isatty() and across > shutil.get_terminal_size().columns:
+        _print_rich(sheet)
+        return
+    lines = [
+        "   ".join(
+            cell.rjust(width) if index in sheet.right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (columns, *rows)
+    ]
+    sys.stdout.write("\n".join([escaped(sheet.title), "", lines[0], "─" * across, *lines[1:]]) + "\n\n")
+
+
+def _escaped_rows(sheet: Sheet) -> list[list[str]]:
+    return [[escaped(cell) for cell in row] for row in sheet.texts]
+
+
+# What a verdict looks like beside its word; green and red alone would tell some people nothing.
+_STYLES = {"viable": "bold green", "not viable": "bold red", "cannot say": "bold yellow"}
+
+
+def _style(cell: str) -> str:
+    return _STYLES.get(cell.lower(), "")
+
+
+def _print_rich(whole: Sheet) -> None:
+    """Print a table; on a terminal columns fall away in their order until it fits, or its rows become blocks of lines.
 
     Cells are plain text, never markup, so a model name such as ``[x]`` is shown as it is. When stdout is not a
     terminal nothing is wrapped or cut: a pipe has no width.
     """
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.text import Text
+
+    on_terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, soft_wrap=not on_terminal, width=None if on_terminal else _PIPE_WIDTH)
+    sheet = _fitting(whole, console.width) if on_terminal else whole
+    if sheet is None:
+        for line in _stacked(whole, console.width):
+            console.print(line, soft_wrap=True)
+        return
+    _print_columns(sheet, console)
+    kept = {column.key for column in sheet.columns}
+    if fallen := [column.heading for column in whole.columns if column.key not in kept]:
+        text = f"Left out at {console.width} columns: {', '.join(fallen)}."
+        console.print(Text(text, style="dim"), "")
+
+
+def _print_columns(sheet: Sheet, console: Console) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    target = file or sys.stdout
-    console = Console(file=target, soft_wrap=not target.isatty(), width=None if target.isatty() else 400)
-    cells = [[escaped(cell) for cell in row] for row in rows]
-    least = _least_widths(columns, cells, right)
-    if target.isatty() and sum(least) + 3 * len(least) > console.width:
-        for line in _stacked(title, columns, cells, console.width):
-            console.print(Text(line), soft_wrap=True)
-        return
-    table = Table(
-        title=Text(escaped(title), style="bold") if title else None,
-        box=SIMPLE_HEAD,
-        title_justify="left",
-        pad_edge=False,
-    )
-    for index, column in enumerate(columns):
+    title = Text(escaped(sheet.title), style="bold") if sheet.title else None
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    # rich gives a column its least width after it has shrunk the others, and cuts what is then too wide.
+    for column, width in zip(sheet.columns, _widths(sheet, console.width), strict=True):
+        justify: Literal["right", "left"] = "right" if column.right else "left"
         # A number that is broken over two lines reads as two numbers.
-        numeric = index in right
         table.add_column(
-            Text(escaped(column)),
-            justify="right" if numeric else "left",
-            overflow="fold",
-            no_wrap=numeric,
-            min_width=least[index],
+            Text(escaped(column.heading)), justify=justify, overflow="fold", no_wrap=column.right, width=width
         )
-    for row in cells:
-        table.add_row(*map(Text, row))
+    for row in _escaped_rows(sheet):
+        table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
     console.print(table)
 
 
+_PIPE_WIDTH = 400
+# Blanks between two columns.
+_GAP = 3
 # A column of text that is broken into shorter pieces than this cannot be read; longer words may be broken.
 _SHORTEST_PIECE, _LONGEST_WORD = 16, 28
 
 
-def _least_widths(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[int]:
+def _fitting(sheet: Sheet, width: int) -> Sheet | None:
+    """The table with as many columns as the width has room for, None where not even those that stay do."""
+    columns = {id(column): least for column, least in zip(sheet.columns, _least_widths(sheet), strict=True)}
+    kept = list(sheet.columns)
+    while sum(columns[id(column)] for column in kept) + _GAP * len(kept) > width:
+        first = max(kept, key=lambda column: column.falls)
+        if first.falls == 0:
+            return None
+        kept.remove(first)
+    return sheet if len(kept) == len(sheet.columns) else sheet.only(*(column.key for column in kept))
+
+
+def _widths(sheet: Sheet, width: int) -> list[int]:
+    """Characters of each column: what it needs at least, and of the room that is left the narrow ones first."""
+    widths, wanted = _least_widths(sheet), _full_widths(sheet)
+    room = width - sum(widths) - _GAP * len(widths)
+    by_need = sorted(range(len(widths)), key=lambda at: wanted[at] - widths[at])
+    for done, at in enumerate(by_need):
+        more = min(wanted[at] - widths[at], max(0, room) // (len(widths) - done))
+        widths[at] += more
+        room -= more
+    return widths
+
+
+def _full_widths(sheet: Sheet) -> list[int]:
+    rows = [[escaped(name) for name in sheet.headings], *_escaped_rows(sheet)]
+    return [max(len(row[at]) for row in rows) for at in range(len(sheet.columns))]
+
+
+def _least_widths(sheet: Sheet) -> list[int]:
     """Characters that each column of a readable table needs: numbers are whole, and so are words that are not long."""
-    return [_least_width([name, *(row[at] for row in rows)], number=at in right) for at, name in enumerate(columns)]
+    rows = [[escaped(name) for name in sheet.headings], *_escaped_rows(sheet)]
+    return [_least_width([row[at] for row in rows], number=column.right) for at, column in enumerate(sheet.columns)]
 
 
 def _least_width(cells: Sequence[str], *, number: bool) -> int:
@@ -94,26 +167,34 @@ def _least_width(cells: Sequence[str], *, number: bool) -> int:
     return width if number else min(width, max(_SHORTEST_PIECE, min(longest, _LONGEST_WORD)))
 
 
-def _stacked(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+def _stacked(sheet: Sheet, width: int) -> Iterator[Text]:
     """Each row as a block of lines, a heading and its cell on each, for a terminal that is too narrow for the table."""
     from textwrap import wrap
 
+    from rich.text import Text
+
+    columns = [escaped(name) for name in sheet.headings]
     headed = max(map(len, columns), default=0)
-    yield escaped(title) if title else ""
-    for row in rows:
-        yield ""
+    yield Text(escaped(sheet.title), style="bold")
+    for row in _escaped_rows(sheet):
+        yield Text()
         for name, cell in zip(columns, row, strict=True):
             pieces = wrap(cell, max(width - headed - 3, _SHORTEST_PIECE), break_long_words=True) if cell else []
             for at, piece in enumerate(pieces):
-                yield f" {name if at == 0 else '':<{headed}}  {piece}"
-    yield ""
+                heading = (f" {name if at == 0 else '':<{headed}}  ", "dim")
+                yield Text.assemble(heading, (piece, _style(cell)))
+    yield Text()
 
 
-def print_sheets(sheets: Iterable[Sheet]) -> None:
-    """Print every table that has rows."""
-    for sheet in sheets:
-        if sheet.rows:
-            print_table(sheet.title, sheet.headings, sheet.texts, right=sheet.right)
+def print_verdict(verdict: str, rest: str) -> None:
+    """Write a line that begins with a verdict, in its colour on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if sys.stdout.isatty():
+        Console().print(Text.assemble((verdict, _style(verdict)), escaped(rest)), soft_wrap=True)
+    else:
+        print_line(verdict + rest)
 
 
 def is_terminal() -> bool:
@@ -147,6 +228,9 @@ class PlainProgress:
     def rate(self, text: str) -> None:
         """Rates are for terminals only: one line every half second would drown a log."""
 
+    def looked(self, point: PointResult) -> None:
+        """Single rounds are for terminals only."""
+
     def measured(self, point: PointResult) -> None:
         """Say how a point ended, with its name where another one was named since."""
         name = "  " if self._about == point.id else f"{describe_point(point)}: "
@@ -163,24 +247,24 @@ class PlainProgress:
 
 
 class LiveProgress(PlainProgress):
-    """Progress drawn in place: the current point, the elapsed time and fio's current bandwidth; outcomes scroll by."""
+    """Progress drawn in place: how much is done and left, the current point, its rate and precision."""
 
-    def __init__(self) -> None:
+    def __init__(self, outlook: Outlook) -> None:
         """Take over the bottom lines of the terminal until ``close``."""
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
 
         super().__init__()
+        self._outlook, self._began_s = outlook, self._started
         self._console = Console(stderr=True)
-        self._live = Progress(
-            SpinnerColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-            TextColumn("{task.fields[rate]}", markup=False),
-            console=self._console,
-            transient=True,
-        )
-        self._task = self._live.add_task("checking the tier", rate="")
+        done = TextColumn("{task.description}", markup=False)
+        self._bar = Progress(SpinnerColumn(), TimeElapsedColumn(), BarColumn(16), done, console=self._console)
+        self._task = self._bar.add_task("checking the tier", total=outlook.most_s)
+        self._lines = Text(no_wrap=True, overflow="ellipsis")
+        self._what = self._known = self._now = ""
+        self._live = Live(Group(self._bar, self._lines), console=self._console, transient=True)
         self._live.start()
 
     def close(self) -> None:
@@ -188,35 +272,53 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def rate(self, text: str) -> None:
-        """Show fio's current rates."""
-        self._live.update(self._task, rate=escaped(text))
+        """Show the driver's current rates."""
+        self._now = text
+        self._draw()
 
     def laying_out(self, tier: str, dataset_bytes: int) -> None:
         """Show that the data set is being written."""
-        self._describe(f"{tier}: writing a data set of {format_bytes(dataset_bytes)}")
+        self._began_s = math.inf
+        self._what, self._known, self._now = f"{tier}: writing a data set of {format_bytes(dataset_bytes)}", "", ""
+        self._draw()
 
     def measuring(self, number: int, total: int, point: Point) -> None:
         """Show which point runs."""
-        self._describe(f"point {number} of {total}: {describe_point(point)}")
+        self._began_s = time.monotonic()
+        self._what, self._now = f"point {number}: {describe_point(point)}", ""
+        self._known = self._outlook.precision(point.tier, point.driver, point.id)
+        self._draw()
+
+    def looked(self, point: PointResult) -> None:
+        """Count what the round took."""
+        self._outlook.heard(point, ended=False)
+        self._draw()
 
     def measured(self, point: PointResult) -> None:
         """Let the outcome scroll by, with its point: the line that named it is drawn over."""
+        self._outlook.heard(point, ended=True)
         self._line(f"{describe_point(point)}: {describe_outcome(point)}")
 
-    def _describe(self, text: str) -> None:
-        self._live.update(self._task, description=escaped(text), rate="")
+    def _draw(self) -> None:
+        outlook = self._outlook
+        left_s = max(0.0, outlook.left_s - max(0.0, time.monotonic() - self._began_s))
+        left = f"at most {_clock(math.ceil(left_s))} left to measure"
+        text = f"{outlook.points_done} of {outlook.points} points done, {left}"
+        self._bar.update(self._task, completed=outlook.most_s - left_s, description=text)
+        self._lines.plain = "\n".join(escaped(part) for part in (self._what, self._known, self._now) if part)
+        self._live.refresh()
 
     def _line(self, text: str) -> None:
         self._console.print(escaped(text), markup=False, emoji=False, highlight=False)
 
 
 @contextmanager
-def progress() -> Iterator[PlainProgress]:
+def progress(outlook: Outlook) -> Iterator[PlainProgress]:
     """A progress display that suits stderr, closed at the end whatever happens."""
     if not is_terminal():
         yield PlainProgress()
         return
-    live = LiveProgress()
+    live = LiveProgress(outlook)
     try:
         yield live
     finally:
@@ -320,30 +422,6 @@ def describe_latency(latency: LatencyNs | None) -> str:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes:02d}:{rest:02d}"
-
-
-def print_aligned(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
-) -> None:
-    """Print a table without rich where it fits the terminal's width or goes into a pipe, else as print_table does.
-
-    Importing rich is a quarter of the run time of a command that only computes.
-    """
-    title, columns = escaped(title), [escaped(column) for column in columns]
-    rows = [[escaped(cell) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in (columns, *rows)) for index in range(len(columns))]
-    across = sum(widths) + 3 * (len(widths) - 1)
-    if sys.stdout.isatty() and across > shutil.get_terminal_size().columns:
-        print_table(title, columns, rows, right=right)
-        return
-    lines = [
-        "   ".join(
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (columns, *rows)
-    ]
-    sys.stdout.write("\n".join([title, "", lines[0], "─" * across, *lines[1:]]) + "\n\n")
 
 
 def print_text(text: str) -> None:

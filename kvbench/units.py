@@ -117,6 +117,11 @@ def format_number(number: float) -> str:
     return f"{number:.3g}" if number < 100 else f"{number:,.0f}"
 
 
+def format_share(share: float) -> str:
+    """``0.25`` as ``25 %``, ``5.281`` as ``528 %``: whole from ten per cent on."""
+    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
+
+
 def format_count(count: int | float) -> str:
     """A plain count with thousands separators."""
     return f"{count:,.0f}"

@@ -80,3 +80,16 @@ def test_without_a_connector_the_default_is_taken(kvbench: Run, tier: Path) -> N
     arguments = ("jobs", "--tier", tier, "--model", "qwen3-8b", "--dataset", "4GiB")
 
     assert kvbench(*arguments).out == kvbench(*arguments, "--connector", DEFAULT_CONNECTOR).out
+
+
+def test_a_job_file_as_json_is_the_same_text_with_its_points_and_uses(kvbench: Run, tier: Path, tmp_path: Path) -> None:
+    arguments = ("jobs", "--tier", tier, "--model", "qwen3-8b", "--numjobs", "1,4", "--dataset", "1GiB")
+    text, data = kvbench(*arguments).out, kvbench(*arguments, "--json").json()
+    assert (data["job"], data["file"]) == (text, None)
+    assert [(point["mix"], point["numjobs"]) for point in data["points"]] == [
+        (mix, jobs) for mix in ("mixed", "read", "write") for jobs in (1, 4)
+    ]
+    assert {use["io_bytes"] for use in data["uses"]} == {point["io_bytes"] for point in data["points"]} == {2359296}
+    written = tmp_path / "kv.fio"
+    assert kvbench(*arguments, "--json", "-o", written).json()["file"] == str(written)
+    assert written.read_text() == text

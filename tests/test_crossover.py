@@ -962,6 +962,17 @@ def test_without_an_interval_noise_must_not_decide(share: float, verdict: str) -
     assert beyond.verdict == "cannot say"
 
 
+def test_lengths_at_which_nothing_is_restored_turn_no_verdict() -> None:
+    """Blocks of 4,160 tokens: at the 1,024 tokens that were measured both sides are 0, which is no near tie."""
+    found = decide(HYBRID, "t", 1, measured(0.1), None, fit(polynomial_of(2.0)), Goal())
+    assert (found.request.kind, found.verdict) == ("never", "not viable")
+
+
+def test_a_target_below_the_measured_lengths_is_not_judged_by_them() -> None:
+    found = decided(measured(1000.0), fit(polynomial_of(0.5)), Goal(512))
+    assert found.verdict == "cannot say"
+
+
 def polynomial_of(share: float) -> Samples:
     """Two samples of a server whose prefill takes 1 / share of what a tier of 16,000 tokens/s needs."""
     rows = tuple(Sample(tokens, tokens / 16_000 / share) for tokens in (1024, 65536))

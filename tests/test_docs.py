@@ -63,9 +63,7 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("presumed")
     for name in ("nvme", "cephfs", "tier"):
         (folder / "mnt" / name).mkdir(parents=True)
-    (folder / "profiles" / "prefill").mkdir(parents=True)
-    for target in ("ttft.csv", "profiles/prefill/gpt-oss-120b-h200.csv"):
-        (folder / target).write_text(SHIPPED_CSV.read_text())
+    (folder / "ttft.csv").write_text(SHIPPED_CSV.read_text())
     (folder / "config.json").write_text(
         '{"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4,'
         ' "num_key_value_heads": 2, "head_dim": 64, "torch_dtype": "bfloat16"}'

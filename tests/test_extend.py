@@ -186,11 +186,22 @@ def test_a_figure_and_a_table(kvbench: Kvbench, add: Callable[[str], None], tmp_
     ]
 
 
+def test_an_export(kvbench: Kvbench, add: Callable[[str], None]) -> None:
+    assert kvbench("export", EXAMPLE_RUN, "--form", "toy").code == 2
+    add("An export")
+    lines = kvbench("export", EXAMPLE_RUN, "--form", "toy").out.splitlines()
+    result = json.loads((EXAMPLE_RUN / "result.json").read_text())
+    sides = [
+        (point, way) for point in result["points"] for way in ("read", "write") if point[way] and point[way]["ios"]
+    ]
+    assert lines == ["toy lines", *(f"{point['id']} {way} {point[way]['bytes_per_s']}" for point, way in sides)]
+
+
 def test_the_page_names_each_registry_and_every_example_runs() -> None:
     ran = re.findall(r'add\("([^"]+)"\)', Path(__file__).read_text(encoding="utf-8"))
     assert set(ran) == set(examples())
     rows = re.findall(r"^\| [\w ]+ \| `(kvbench/[\w/]+)[^`]*` \| `(\w+)` of `([^`]+)` \|$", PAGE, re.MULTILINE)
-    assert len(rows) == 10
+    assert len(rows) == 11
     for folder, registry, home in rows:
         assert (ROOT / folder).parent.is_dir()
         assert hasattr(importlib.import_module(_module_name(home)), registry)

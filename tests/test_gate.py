@@ -23,8 +23,9 @@ from kvbench.errors import UsageError
 from kvbench.record import results
 from kvbench.record.results import RunResult
 from kvbench.report import gate
-from kvbench.report.data import Cell, Judgement, JudgementWarning, Report
+from kvbench.report.data import Judgement, JudgementWarning, Report
 from kvbench.report.junit import junit
+from kvbench.report.sheet import Cell
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
 

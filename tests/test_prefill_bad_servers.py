@@ -31,7 +31,7 @@ from tests.conftest import Outcome
 Kvbench = Callable[..., Outcome]
 KEY = "sk-this-is-a-secret-of-the-tests"
 
-pytestmark = pytest.mark.usefixtures("no_key_and_no_proxy")
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("no_key_and_no_proxy")]
 
 
 # -- misbehaving servers: one exchange

@@ -32,10 +32,11 @@ from kvbench.record.histogram import Histogram
 from kvbench.record.results import PointResult, PointWarning, RunResult
 from kvbench.report import drawing, figures, files
 from kvbench.report.build import build
-from kvbench.report.data import Cell, Head, Report, Sheet, clean, scrubbed, to_json
+from kvbench.report.data import Report, clean, scrubbed, to_json
 from kvbench.report.drawing import line_number, pushed_apart, short
 from kvbench.report.figures import target_times
 from kvbench.report.html import html
+from kvbench.report.sheet import Cell, Head, Sheet
 from kvbench.report.tables.references import beside
 from tests.conftest import Outcome
 from tests.factories import ROOT, SHIPPED_CSV, direction, latency, point, use
@@ -329,6 +330,7 @@ class Tags(HTMLParser):
         self.ids += [value or "" for name, value in attrs if name == "id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("block_tokens", "mapped"), [(65_536, False), (49_153, False), (49_152, False), (40_000, True), (16, True)]
 )

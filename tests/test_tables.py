@@ -17,10 +17,11 @@ from kvbench.record.results import Calls, PointWarning, RunResult
 from kvbench.report import tables
 from kvbench.report.build import build
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
-from kvbench.report.data import Sheet, to_json
+from kvbench.report.data import to_json
 from kvbench.report.html import html
 from kvbench.report.markdown import markdown
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.report.tables.blocks import short_blocks
 from kvbench.report.tables.distrust import distrust_by_kind, short_distrust
 from kvbench.report.tables.measured import short_measured

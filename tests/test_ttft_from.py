@@ -319,6 +319,7 @@ def test_the_verdict_notes_carry_the_waiting(kvbench: Kvbench, tmp_path: Path) -
     assert "the TTFT includes waiting for other requests, so recomputing looks slower than it is" in notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["report", "gate"])
 def test_report_and_gate_take_it_too(kvbench: Kvbench, tmp_path: Path, command: str) -> None:
     run, path = run_dir(tmp_path), vllm(tmp_path / "a.json", max_concurrency=4, start_times=None)

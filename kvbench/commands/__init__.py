@@ -86,6 +86,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Compare two measured runs: ratios with intervals, and whether they can be told apart.",
             "kvbench diff reports/before reports/after",
         ),
+        "export": Command(
+            "export:export",
+            "Write every measured number of runs as CSV, Parquet or Prometheus metrics.",
+            "kvbench export reports/nvme --form prometheus -o kvbench.prom",
+        ),
         "report": Command(
             "report:report",
             "Make one offline HTML page with the verdict, the figures and every number, from recorded runs.",

@@ -22,7 +22,7 @@ from kvbench.commands.options import (
 from kvbench.errors import EXIT_OK, EXIT_USAGE, ModelConfigError, UsageError
 from kvbench.layout.models import DEFAULT_MODELS, size_model
 from kvbench.layout.sized import SizedModel
-from kvbench.layout.view import contexts_table, sizes_json, sizes_table
+from kvbench.layout.view import sizes_json
 from kvbench.units import parse_size, parse_tokens
 
 if TYPE_CHECKING:
@@ -208,17 +208,17 @@ def _show(
     *,
     explained: bool,
 ) -> None:
-    tables = [] if explained else [sizes_table(sized)]
-    if connector is not None:
-        from kvbench.connectors.view import stored_table, transfers_table
+    from kvbench.report.listings.sizes import contexts, sizes
 
-        tables += [stored_table(stored, connector)]
-        tables += [transfers_table(stored, tokens)] if tokens else []
-    tables += [contexts_table(sized, tokens, spaces)] if tokens else []
-    words = ("model", "layers", "KV dtype")
-    for title, columns, rows in tables:
-        numbers = [index for index, column in enumerate(columns) if column not in words]
-        console.print_aligned(title, columns, rows, right=numbers)
+    tables = [] if explained else [sizes(sized)]
+    if connector is not None:
+        from kvbench.report.listings.stored import transfers, units
+
+        tables += [units(stored, connector)]
+        tables += [transfers(stored, tokens)] if tokens else []
+    tables += [contexts(sized, tokens, spaces)] if tokens else []
+    for table in tables:
+        console.print_aligned(table)
     notes = [] if explained else [f"{one.model}: {warning}." for one in sized for warning in one.warnings]
     if connector is not None:
         from kvbench.connectors.view import notes as connector_notes

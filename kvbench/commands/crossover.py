@@ -18,10 +18,10 @@ from kvbench.decide.decision import Decisions, WhatIf
 from kvbench.decide.whatif import parse_what_if
 from kvbench.errors import UsageError
 from kvbench.record import results
-from kvbench.report.data import Sheet
 from kvbench.report.decision_words import PUBLISHED_NOTE, footnotes
 from kvbench.report.markdown import markdown as as_markdown
 from kvbench.report.ours import MARKDOWN_HEADING, require_ours
+from kvbench.report.sheet import Sheet
 from kvbench.report.tables import DECISION
 from kvbench.report.tables.published import published
 from kvbench.run import rundir

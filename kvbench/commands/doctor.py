@@ -7,6 +7,7 @@ from dataclasses import asdict
 from kvbench import console
 from kvbench.commands.options import JsonOption, TiersOption
 from kvbench.errors import EXIT_OK, EXIT_USAGE
+from kvbench.report.listings.findings import findings
 from kvbench.run.doctor import examine_host, examine_tier, is_sound
 from kvbench.tiers.findings import Finding
 
@@ -26,9 +27,8 @@ def doctor(*, tier: TiersOption = None, json: JsonOption = False) -> int:
     return EXIT_OK if is_sound(found) else EXIT_USAGE
 
 
-def _show(title: str, findings: list[Finding]) -> None:
-    rows = [(item.check, item.status, item.observed) for item in findings]
-    console.print_table(title, ("check", "", "found"), rows)
-    for item in findings:
+def _show(title: str, found: list[Finding]) -> None:
+    console.print_sheets([findings(title, found)])
+    for item in found:
         if item.next_step:
             console.print_line(f"  {item.check}: {item.next_step}")

@@ -30,10 +30,12 @@ from kvbench.prefill.curve import PrefillCurve
 from kvbench.record import results
 from kvbench.record.fidelity import compare_drivers, fidelity_json
 from kvbench.record.results import RunResult
+from kvbench.report.listings.planned import planned
 from kvbench.report.summary import write_summary
 from kvbench.report.tables import RUN
 from kvbench.run import rundir, runner
 from kvbench.run.measurement import Measurement, TierPlan
+from kvbench.run.outlook import Outlook
 from kvbench.tiers.kinds import inspect
 from kvbench.tiers.tier import Tier
 from kvbench.units import format_bytes
@@ -93,7 +95,7 @@ def fio(
 def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: ConsentOptions) -> RunResult:
     """The run as measured, with its summary beside it whatever happened."""
     try:
-        with console.progress() as progress:
+        with console.progress(Outlook(opened.measurement, opened.result.points)) as progress:
             return runner.run(
                 opened.measurement,
                 opened.result,
@@ -173,31 +175,34 @@ def _describe(wanted: Measurement, allow_destroy: Sequence[str], *, as_json: boo
     if as_json:
         console.print_json({**asdict(wanted), "needs_yes": guarded, "needs_allow_shared": list(shared)})
         return
-    seconds = sum(_describe_tier(wanted, plan, tiers[plan.name]) for plan in wanted.tiers)
-    console.print_table(
-        None,
-        ("point", "tier", "I/O", "mix", "jobs"),
-        [
-            (point.id, point.tier, format_bytes(point.io_bytes), point.mix, str(point.numjobs))
-            for point in wanted.points
-        ],
-        right=(2, 4),
-    )
+    for plan in wanted.tiers:
+        _describe_tier(wanted, plan, tiers[plan.name])
+    console.print_sheets([planned(wanted.points)])
     for name in guarded:
         console.print_line(
             f"{name} needs --yes: its endpoint is not known as loopback or private, and requests may cost money"
         )
     for name, why in shared.items():
         console.print_line(f"{name} needs --allow-shared: others could rename what kvbench makes there ({why})")
-    console.print_line(f"at least {seconds // 60} min {seconds % 60} s without writing the data sets")
+    times = wanted.point_times()
+    least, most = sum(time.least_s for time in times.values()), sum(time.most_s for time in times.values())
+    console.print_line(f"measuring takes {_span(least, most)}; the data sets are written before that")
 
 
-def _describe_tier(wanted: Measurement, plan: TierPlan, tier: Tier) -> int:
-    """Print what would be done to a tier; the seconds that its points take."""
+def _span(least_s: int, most_s: int) -> str:
+    """``3 min 0 s``, or ``at most 10 min 0 s, and 3 min 0 s where all is soon known``."""
+    most = f"{most_s // 60} min {most_s % 60} s"
+    if least_s == most_s:
+        return most
+    return f"at most {most}, and {least_s // 60} min {least_s % 60} s where everything is soon known"
+
+
+def _describe_tier(wanted: Measurement, plan: TierPlan, tier: Tier) -> None:
+    """Print what would be done to a tier."""
     settings = plan.settings
     count = sum(1 for point in wanted.points if (point.tier, point.driver) == (plan.name, plan.driver))
+    most = "at most " if settings.auto else ""
     console.print_line(
         f"{plan.name}: would {tier.would(format_bytes(settings.dataset_bytes))} {plan.target} "
-        f"and measure {count} points of {settings.runtime_s} s"
+        f"and measure {count} points of {most}{settings.runtime_s} s"
     )
-    return count * settings.runtime_s * wanted.repeats

@@ -51,7 +51,7 @@ def gate(
     if json:
         console.print_json(gates.to_json(result))
     else:
-        console.print_line(gates.line(result))
+        console.print_verdict(result.verdict, gates.line(result).removeprefix(result.verdict))
     return result.exit_code
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kvbench import console
 from kvbench.commands.groups import parsed
-from kvbench.commands.options import NamedTier, parse_tier
+from kvbench.commands.options import JsonOption, NamedTier, parse_tier
 from kvbench.commands.planning import (
     AskedRun,
     ConsentOptions,
@@ -39,6 +41,7 @@ def jobs(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the file here instead of to standard output.")
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Load, derive, plan, render."""
     # Nothing is requested or written here.
@@ -52,10 +55,12 @@ def jobs(
         )
     text = job_comments(measurement.uses) + _in_turn(measurement.points, plan.settings)
     text += render_points(measurement.points, Path(plan.target).expanduser().resolve(), plan.settings)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
+    if output is not None:
         write_atomically(output, text)
+    if json:
+        console.print_json({"job": text, "file": None if output is None else str(output), **asdict(measurement)})
+    elif output is None:
+        typer.echo(text, nl=False)
 
 
 def _in_turn(points: Sequence[Point], settings: JobSettings) -> str:

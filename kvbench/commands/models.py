@@ -1,4 +1,4 @@
-"""``kvbench models``: the shipped profiles with their sizes."""
+"""``kvbench models``: the shipped profiles with their sizes, and the shipped prefill curves."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ from kvbench.commands.options import JsonOption
 from kvbench.layout.models import profile_paths, size_model
 from kvbench.layout.sized import SizedModel
 from kvbench.layout.view import sizes_json
-from kvbench.units import format_count
+from kvbench.prefill.samples import Samples, read_csv
+from kvbench.prefill.shipped import shipped_curves
+from kvbench.report.listings.profiles import curves as curves_table
+from kvbench.report.listings.profiles import profiles
 
 
 def models(*, json: JsonOption = False) -> None:
-    """One row per shipped profile: the name to use, the architecture, the bytes per token of one copy."""
+    """One row per shipped profile and per prefill curve, with the name to use."""
     sized = {path.stem: size_model(path.stem) for path in profile_paths()}
+    curves = {name: read_csv(path) for name, path in shipped_curves().items()}
     if json:
-        console.print_json({"models": [_json(short, one) for short, one in sized.items()]})
+        shown = [_json(short, one) for short, one in sized.items()]
+        console.print_json({"models": shown, "prefill_curves": [_curve_json(name, curves[name]) for name in curves]})
         return
-    rows = [
-        [short, one.model, one.model_type, format_count(one.bytes_per_token), format_count(one.growing_bytes_per_token)]
-        for short, one in sized.items()
-    ]
-    columns = ["name", "model", "architecture", "B/token", "growing"]
-    console.print_aligned(f"{len(rows)} shipped profiles", columns, rows, right=(3, 4))
+    console.print_aligned(profiles(sized))
+    console.print_aligned(curves_table(curves))
 
 
 def _json(short: str, sized: SizedModel) -> dict[str, object]:
     keys = ("model", "source", "model_type", "layers", "kv_dtype", "bytes_per_token", "growing_bytes_per_token")
     known = sizes_json(sized, (), ())
     return {"name": short, **{key: known[key] for key in keys}}
+
+
+def _curve_json(name: str, samples: Samples) -> dict[str, object]:
+    lengths = [sample.prompt_tokens for sample in samples.rows]
+    return {"name": name, "model": samples.model, "source": samples.source, "prompt_tokens": lengths}

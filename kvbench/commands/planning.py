@@ -236,7 +236,7 @@ class HookOptions:
             "--read-counter",
             metavar="CMD",
             help="A command that prints how many bytes the storage has read so far, like the sum of Ceph's "
-            "op_r_out_bytes. AskedRun before and after every round that reads, where this host sees no device.",
+            "op_r_out_bytes. Asked before and after every round that reads, where this host sees no device.",
         ),
     ] = None
     watch: Annotated[

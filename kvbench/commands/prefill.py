@@ -30,7 +30,8 @@ from kvbench.prefill.live.plan import (
     estimate,
     new_seed,
 )
-from kvbench.units import format_duration_ns, format_tokens, parse_duration_s, parse_tokens, split_list
+from kvbench.report.listings.prompts import prompts as prompt_table
+from kvbench.units import format_tokens, parse_duration_s, parse_tokens, split_list
 
 
 class SampleCounts(NamedTuple):
@@ -226,15 +227,8 @@ def _describe(plan: Plan, endpoint: Endpoint, *, as_json: bool) -> None:
 
 def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
     server = " ".join(filter(None, (data["server"]["name"], data["server"]["version"])))
-    console.print_table(
-        f"TTFT of {data['model']}, {data['api']} at {data['url']} ({server})",
-        ("prompt tokens", "at a time", "samples", "median TTFT", "95 % of it", "distrust"),
-        [
-            (format_tokens(found.asked_tokens), str(found.concurrency), str(len(found.usable)), *_cells(found))
-            for found in results
-        ],
-        right=(0, 1, 2, 3, 4),
-    )
+    title = f"TTFT of {data['model']}, {data['api']} at {data['url']} ({server})"
+    console.print_sheets([prompt_table(title, results)])
     for found in results:
         if found.reason:
             console.print_line(f"  {format_tokens(found.asked_tokens)} tokens: {found.reason}")
@@ -245,11 +239,3 @@ def _show(data: dict[str, Any], results: Sequence[LengthResult]) -> None:
     ]:
         console.print_line(f"  {code}: {message} {hint}")
     console.note(f"written: {', '.join([*data['files']['csv'].values(), data['files']['json']])}")
-
-
-def _cells(found: LengthResult) -> tuple[str, str, str]:
-    codes = ", ".join(warning.code for warning in found.warnings)
-    if found.median_ns is None:
-        return "-", "-", codes
-    low, high = (None if side is None else format_duration_ns(side) for side in (found.low_ns, found.high_ns))
-    return format_duration_ns(found.median_ns), "-" if low is None or high is None else f"{low} to {high}", codes

@@ -20,6 +20,7 @@ from kvbench.decide.reads import MixChoice
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, Shape, fit
 from kvbench.prefill.samples import Samples, read_csv, require_alone
+from kvbench.prefill.shipped import find_csv
 from kvbench.units import parse_duration_s, parse_tokens
 
 
@@ -47,7 +48,8 @@ class TtftOptions:
         typer.Option(
             "--ttft-csv",
             metavar="FILE",
-            help="Uncached TTFT: columns prompt_tokens and ttft_s or ttft_ms, sorted by length.",
+            help="Uncached TTFT: a file with the columns prompt_tokens and ttft_s or ttft_ms, sorted by length, or a "
+            "shipped curve by its name, like gpt-oss-120b-h200 ('kvbench models' lists them).",
         ),
     ] = None
     ttft_from: Annotated[
@@ -94,7 +96,7 @@ class TtftOptions:
         if self.ttft_csv is not None and self.ttft_from:
             raise UsageError("--ttft-csv and --ttft-from both say how fast the GPUs recompute; give one of them.")
         if self.ttft_csv is not None:
-            samples = self._from_csv(self.ttft_csv)
+            samples = self._from_csv(find_csv(self.ttft_csv))
         elif self.ttft_from:
             # Seven formats of other programs: only who has such a file waits for their readers.
             from kvbench.prefill.imported import read_serving

@@ -14,7 +14,7 @@ from kvbench.commands.options import JsonOption
 from kvbench.commands.trace_options import TraceOptions
 from kvbench.errors import UsageError
 from kvbench.report.data import clean
-from kvbench.report.reuse import summary_json, summary_notes, summary_rows
+from kvbench.report.reuse import summary_json, summary_notes, summary_sheet
 from kvbench.traces.curve import reuse_curve
 from kvbench.traces.make import Recipe, lines
 from kvbench.traces.summary import summarize
@@ -41,7 +41,7 @@ def info(*, source: TraceOptions, json: JsonOption = False) -> None:
         broken = asdict(loaded.broken)
         console.print_json({"format": loaded.format, "trace": summary_json(summary), "broken": broken})
         return
-    console.print_aligned(f"{clean(str(source.path))}: {loaded.format}", ["what", "how much"], summary_rows(summary))
+    console.print_aligned(summary_sheet(summary, f"{clean(str(source.path))}: {loaded.format}"))
     for note in summary_notes(summary):
         console.print_text(note)
 

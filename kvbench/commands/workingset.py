@@ -17,7 +17,7 @@ from kvbench.errors import UsageError
 from kvbench.layout.models import size_model
 from kvbench.layout.sized import SizedModel
 from kvbench.report.data import clean
-from kvbench.report.reuse import answer_json, notes, points_sheet, shares_sheet, summary_rows, working_set_sheet
+from kvbench.report.reuse import answer_json, notes, points_sheet, shares_sheet, summary_sheet, working_set_sheet
 from kvbench.traces.answer import Answer, Capacity, answer
 from kvbench.traces.weights import block_weight
 from kvbench.units import parse_size, split_list
@@ -165,10 +165,10 @@ def _model_json(sized: SizedModel | None) -> dict[str, object] | None:
 
 
 def _show(found: Answer, sized: SizedModel | None, path: Path, form: str) -> None:
-    console.print_aligned(f"{clean(str(path))}: {form}", ["what", "how much"], summary_rows(found.summary)[:-1])
+    console.print_aligned(summary_sheet(found.summary, f"{clean(str(path))}: {form}", with_shares=False))
     for make in (points_sheet, shares_sheet, working_set_sheet):
         sheet = make(found)
         if sheet.rows:
-            console.print_aligned(sheet.title, sheet.headings, sheet.texts, right=sheet.right)
+            console.print_aligned(sheet)
     for line in notes(found, sized):
         console.print_text(line)

@@ -396,7 +396,8 @@ def _noise_flips(verdict: Verdict, versus: Versus, target: int) -> bool:
     """Whether prefill times with the usual error would turn the verdict; True for a target beyond the measured ones."""
     if target > versus.curve.measured_to:
         return True
-    inside = versus.is_measured & (versus.restore.tokens <= target)
+    # Where no block is whole both sides are 0, which no noise can turn.
+    inside = versus.is_measured & (versus.restore.tokens <= target) & (versus.restore.restored > 0)
     spared, restored = versus.spared_s[inside], versus.restore.seconds[inside]
     if verdict == "viable":
         return bool(restored[-1] > spared[-1] * (1 - _USUAL_ERROR))

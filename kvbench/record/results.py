@@ -12,20 +12,17 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Predicate
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
 from kvbench.border.json_text import json_text
+from kvbench.border.schemas import schema_of
 from kvbench.errors import ResultFileError
 from kvbench.record.histogram import Histogram
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 SCHEMA_VERSION = 1
 RESULT_NAME = "result.json"
@@ -404,15 +401,13 @@ def save(result: RunResult, run_dir: Path) -> None:
 
 def to_json(result: RunResult) -> dict[str, Any]:
     """The run as plain JSON data, schema_version first."""
-    from pydantic import TypeAdapter
-
-    data = TypeAdapter(RunResult).dump_python(result, mode="json")
+    data = schema_of(RunResult).dump_python(result, mode="json")
     return {"schema_version": data.pop("schema_version"), **data}
 
 
 def load(run_dir: Path) -> RunResult:
     """The run saved in ``run_dir``; ResultFileError for a missing, damaged or newer file."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     path = inside(run_dir, RESULT_NAME) if run_dir.is_dir() else run_dir
     data = _read_object(path)
@@ -425,7 +420,7 @@ def load(run_dir: Path) -> RunResult:
             "update kvbench to read it."
         )
     try:
-        result = TypeAdapter(RunResult).validate_python(data)
+        result = schema_of(RunResult).validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part)[:_LONGEST_STEP] for part in first["loc"])
@@ -474,17 +469,15 @@ def histograms_text(histograms: Mapping[str, Histogram]) -> str:
 
 def save_observations(path: Path, rounds: Sequence[Observation]) -> None:
     """Write the rounds of a point with their histograms, so that a later visit can be pooled with them."""
-    from pydantic import TypeAdapter
-
-    write_atomically(path, TypeAdapter(list[Observation]).dump_json(list(rounds)).decode() + "\n")
+    write_atomically(path, schema_of(list[Observation]).dump_json(list(rounds)).decode() + "\n")
 
 
 def load_observations(path: Path) -> list[Observation]:
     """The rounds that ``save_observations`` wrote; ResultFileError when the file is damaged."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(list[Observation]).validate_json(path.read_bytes())
+        return schema_of(list[Observation]).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise ResultFileError(f"{path} is damaged ({str(error).splitlines()[0]}); start a new run.") from None
 
@@ -557,29 +550,23 @@ def _is_series(content: bytes) -> bool:
     from pydantic import ValidationError
 
     try:
-        _series_adapter().validate_json(content, strict=True)
+        schema_of(list[Second]).validate_json(content, strict=True)
     except ValidationError:
         return False
     return True
 
 
-@cache
-def _series_adapter() -> TypeAdapter[list[Second]]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(list[Second])
-
-
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace ``path`` in one step; a failed write leaves the old content in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes. A new file only: never
-        # through a link that somebody laid there.
+        # A path of the user's may hold bytes that are no UTF-8; they are written as escapes.
+        data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+        # A new file only: never through a link that somebody laid there.
         temporary.unlink(missing_ok=True)
-        with temporary.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

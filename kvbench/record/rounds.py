@@ -47,6 +47,11 @@ class StopRule:
     round_s: int = 3
     precision: float = 0.10
 
+    @property
+    def least_s(self) -> int:
+        """Seconds after which a point that fails nowhere can end first."""
+        return min(self.max_s, LOOKS[0] * self.round_s) if self.auto else self.max_s
+
 
 def next_round_s(rule: StopRule, rounds: Sequence[Observation], decided: Decided | None = None) -> int | None:
     """Seconds of the next round, or None when the point is done."""

@@ -10,12 +10,13 @@ from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
 from kvbench.decide.runs import LoadedRun
 from kvbench.report import cells, conclusions, memory
 from kvbench.report.cells import MOST_NAMED, point_name, use_label
-from kvbench.report.data import Cell, Judgement, JudgementWarning, Report, scrubbed
+from kvbench.report.data import Judgement, JudgementWarning, Report, scrubbed
 from kvbench.report.decision_words import outcome_text
 from kvbench.report.figures import figures
 from kvbench.report.gate import overall
 from kvbench.report.methods import methods
 from kvbench.report.scene import scene_of
+from kvbench.report.sheet import Cell, number_cell
 from kvbench.report.tables import sheets
 from kvbench.units import format_duration_s, format_tokens
 
@@ -78,7 +79,7 @@ def wanted_text(goal: Goal) -> str:
 def _facts(item: Judged, point: str) -> tuple[Cell, ...]:
     target = format_tokens(item.goal.target_tokens)
     restore, recompute = cells.restore_cell(item, point), cells.recompute_cell(item)
-    rate = cells.number_cell(
+    rate = number_cell(
         item.crossover.restore_tokens_per_s,
         cells.format_tokens_per_s,
         cells.restore_speed_source(item.crossover, point),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,7 @@ from kvbench.decide.decision import Judged
 from kvbench.decide.restore import RestoreCurve
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import PointResult
-from kvbench.report.data import (
-    UNKNOWN,
-    Cell,
-)
+from kvbench.report.sheet import UNKNOWN, Cell, number_cell
 from kvbench.units import format_bytes, format_count, format_duration_s, format_tokens
 
 # More names than this no longer fit a sentence: then counts stand in for them.
@@ -26,16 +23,6 @@ MOST_NAMED = 3
 SPARED = "bP + cP² of the prefill curve"
 # So many lengths of a curve are drawn.
 SHOWN_LENGTHS = 48
-
-
-def name_cell(text: str, source: str = "") -> Cell:
-    """A name, which is its own value."""
-    return Cell(text or UNKNOWN, text or None, source)
-
-
-def number_cell(value: float | None, shown: Callable[[float], str], source: str) -> Cell:
-    """A number as text, or a dash; an unknown number has no source."""
-    return Cell(UNKNOWN) if value is None else Cell(shown(value), value, source)
 
 
 def point_name(run: LoadedRun, point_id: str | None, runs: Sequence[LoadedRun]) -> str:

@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kvbench.decide.decision import Judged
-from kvbench.report.cells import name_cell, number_cell, use_label
-from kvbench.report.data import UNKNOWN, Cell, Head, Sheet
-from kvbench.units import format_count
+from kvbench.report.sheet import UNKNOWN, Cell, Head, Sheet, name_cell, number_cell
 
 Row = TypeVar("Row")
 # Where the numbers of a column come from: the same for all rows, or by row.
@@ -20,12 +17,14 @@ Source = str | Callable[[Row], str]
 class Short:
     """How a narrow table (a terminal's, a summary's) shows a column: often in one unit, which its heading names.
 
-    ``text`` shows the value of a cell; without it the text is that of the report.
+    ``text`` shows the value of a cell; without it the text is that of the report. Where a terminal is too narrow for
+    the table, the column with the largest ``falls`` goes first; those of 0 always stay.
     """
 
     heading: str = ""
     text: Callable[[Any], str] | None = None
     unknown: str = "-"
+    falls: int = 0
 
     def cell(self, cell: Cell) -> Cell:
         """The cell of a report as the narrow table shows it."""
@@ -70,10 +69,11 @@ def number(
 
 
 def words(
-    key: str, heading: str, text: Callable[[Row], str], *, right: bool = False, unknown: str = "-"
+    key: str, heading: str, text: Callable[[Row], str], *, right: bool = False, unknown: str = "-", falls: int = 0
 ) -> Column[Row]:
     """A column of narrow tables only."""
-    return Column(key, heading, lambda row: name_cell(text(row)), right, Short(unknown=unknown), only_short=True)
+    short = Short(unknown=unknown, falls=falls)
+    return Column(key, heading, lambda row: name_cell(text(row)), right, short, only_short=True)
 
 
 def sheet(key: str, title: str, columns: Iterable[Column[Row]], rows: Iterable[Row], note: str = "") -> Sheet:
@@ -88,25 +88,10 @@ def narrow(title: str, columns: Iterable[Column[Row]], rows: Iterable[Row], *key
     every = list(columns)
     by_key = {column.key: column for column in every}
     kept = [by_key[key] for key in keys] or every
-    heads = tuple(Head(column.key, column.short.heading or column.heading, column.right) for column in kept)
-    return Sheet("", title, heads, tuple(tuple(column.short.cell(column.cell(row)) for column in kept) for row in rows))
-
-
-def at_once(of: Callable[[Row], Judged]) -> Column[Row]:
-    """The column of how many requests restore at once."""
-    return number(
-        "concurrent_restores",
-        "at once",
-        lambda row: of(row).crossover.concurrent_restores,
-        format_count,
-        "--concurrent-restores",
+    heads = tuple(
+        Head(column.key, column.short.heading or column.heading, column.right, column.short.falls) for column in kept
     )
-
-
-def subject(of: Callable[[Row], Judged]) -> tuple[Column[Row], ...]:
-    """The columns that say what a judgement is about: tier, use and load."""
-    model: Column[Row] = name("model", "model", lambda row: use_label(of(row)))
-    return name("tier", "tier", lambda row: of(row).tier), model, at_once(of)
+    return Sheet("", title, heads, tuple(tuple(column.short.cell(column.cell(row)) for column in kept) for row in rows))
 
 
 def _source(source: Source[Row], row: Row) -> str:

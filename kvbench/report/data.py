@@ -3,67 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kvbench.border.escaping import escaped
-from kvbench.decide.crossover import Verdict
+from kvbench.report.sheet import Cell, Sheet, sheet_json
 
-Value = str | int | float | bool | None
+if TYPE_CHECKING:
+    from kvbench.decide.crossover import Verdict
 
 T = TypeVar("T")
-
-UNKNOWN = "–"
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One displayed number or name: its text, the value behind it in base units, and where it comes from."""
-
-    text: str
-    value: Value = None
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The head of a column; ``key`` names it in CSV and JSON with its base unit, ``right`` aligns numbers."""
-
-    key: str
-    heading: str
-    right: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table whose every cell can be traced; ``section`` is the part of the page that shows it."""
-
-    key: str
-    title: str
-    columns: tuple[Head, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    note: str = ""
-    section: str = ""
-
-    @property
-    def headings(self) -> list[str]:
-        """What stands over its columns."""
-        return [column.heading for column in self.columns]
-
-    @property
-    def right(self) -> list[int]:
-        """Which columns hold numbers."""
-        return [index for index, column in enumerate(self.columns) if column.right]
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """What its cells show, row by row."""
-        return [[cell.text for cell in row] for row in self.rows]
-
-    def only(self, *keys: str) -> Sheet:
-        """The same with these columns alone."""
-        kept = [index for index, column in enumerate(self.columns) if column.key in keys]
-        rows = tuple(tuple(row[index] for index in kept) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +111,6 @@ def to_json(report: Report) -> dict[str, Any]:
         "figures": {figure.key: {"kind": type(figure).__name__, **asdict(figure)} for figure in report.figures},
         "methods": [asdict(method) for method in report.methods],
     }
-
-
-def sheet_json(sheet: Sheet) -> dict[str, Any]:
-    """A sheet as JSON data: a list of rows, each cell with text, value and source."""
-    keys = [column.key for column in sheet.columns]
-    rows = [{key: asdict(cell) for key, cell in zip(keys, row, strict=True)} for row in sheet.rows]
-    return {"title": sheet.title, "note": sheet.note, "rows": rows}
 
 
 def clean(text: str) -> str:

@@ -11,9 +11,10 @@ from pathlib import Path
 from kvbench.border.escaping import escaped
 from kvbench.errors import UsageError
 from kvbench.record.results import write_atomically
-from kvbench.report.data import Report, Sheet, sheet_json, to_json
+from kvbench.report.data import Report, to_json
 from kvbench.report.markdown import markdown
 from kvbench.report.ours import require_own_page
+from kvbench.report.sheet import Sheet, sheet_json
 
 # A spreadsheet takes a cell that starts like this for a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")

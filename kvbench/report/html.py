@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.report import files
-from kvbench.report.data import FigureData, Report, Sheet
+from kvbench.report.data import FigureData, Report
+from kvbench.report.sheet import Sheet
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _FIRST = "target"

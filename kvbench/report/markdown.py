@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kvbench.border.escaping import escaped
-from kvbench.report.data import Sheet
+from kvbench.report.sheet import Sheet
 
 _SPECIAL = re.compile(r"[\\|`*\[\]~$]|(?<!\w)_|_(?!\w)")
 

@@ -17,10 +17,10 @@ _MADE_BY = '"made_by": "kvbench '
 _LOOKED_AT = 64 << 20
 
 
-def require_ours(path: Path, mark: str) -> None:
+def require_ours(path: Path, mark: str, why: str = "was not made by kvbench") -> None:
     """UsageError when ``path`` exists and is not a plain file that carries ``mark``."""
     if (path.exists() or path.is_symlink()) and not _carries(path, mark):
-        raise UsageError(f"{path} exists and was not made by kvbench; name another place, or move it away.")
+        raise UsageError(f"{path} exists and {why}; name another place, or move it away.")
 
 
 def require_own_page(page: Path, data: Path, others: Iterable[Path]) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from kvbench.layout.sized import SizedModel
-from kvbench.report.columns import Column, Row, name, number, sheet
-from kvbench.report.data import UNKNOWN, Cell, Sheet, clean
+from kvbench.report.columns import Column, Row, name, narrow, number, sheet, words
+from kvbench.report.data import clean
+from kvbench.report.sheet import UNKNOWN, Cell, Sheet
 from kvbench.traces.answer import Answer, CurvePoint, ShareSize
 from kvbench.traces.summary import Summary
 from kvbench.traces.weights import BlockWeight
@@ -86,11 +87,20 @@ class WorkingSetOverTime:
     marks: tuple[Marked, ...]
 
 
+_FACTS: tuple[Column[tuple[str, str]], ...] = (
+    words("what", "what", lambda fact: fact[0]),
+    words("how_much", "how much", lambda fact: fact[1]),
+)
+
 FigureData = HitCurve | TrafficOverTime | WorkingSetOverTime
 
 
-def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+def summary_sheet(summary: Summary, title: str, *, with_shares: bool = True) -> Sheet:
     """The summary in words, one fact a row."""
+    return narrow(title, _FACTS, _facts(summary, with_shares=with_shares))
+
+
+def _facts(summary: Summary, *, with_shares: bool) -> list[tuple[str, str]]:
     rate, ratio = summary.ideal_hit_rate, summary.mean_request_ratio
     output = UNKNOWN if summary.output_tokens is None else format_tokens(summary.output_tokens)
     rows = [
@@ -108,7 +118,8 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("ideal hit rate", UNKNOWN if rate is None else f"{rate:.2%} of prompt tokens"),
         ("mean over requests", UNKNOWN if ratio is None else f"{ratio:.2%} of their blocks"),
     ]
-    sizes = [f"{share:.0%}: {blocks:,}" for share, blocks in summary.blocks_for_share if blocks is not None]
+    known = summary.blocks_for_share if with_shares else ()
+    sizes = [f"{share:.0%}: {blocks:,}" for share, blocks in known if blocks is not None]
     return [*rows, ("blocks that find so much of the ideal", ", ".join(sizes))] if sizes else rows
 
 

@@ -13,7 +13,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from kvbench.record.results import write_atomically
 from kvbench.report import png
-from kvbench.report.data import sheet_json
 from kvbench.report.drawing import (
     BEHIND_TEXT,
     DASHES,
@@ -42,6 +41,7 @@ from kvbench.report.reuse import (
     format_minutes,
     sheets_of,
 )
+from kvbench.report.sheet import sheet_json
 from kvbench.traces.answer import Answer
 from kvbench.units import format_bytes, format_count
 

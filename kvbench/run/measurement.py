@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kvbench.border import bounded
 from kvbench.border.escaping import escaped
+from kvbench.border.schemas import schema_of
 from kvbench.drivers.fio.job import MAX_SHARED_FILES, PUBLISHED_FILE_BYTES
 from kvbench.drivers.registry import PROGRAMS, driver_choice
 from kvbench.drivers.settings import Buffers, DataLayout, JobSettings
@@ -47,6 +48,14 @@ class TierPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PointTime:
+    """Seconds that a point is measured for: at least, where it does not fail, and at most."""
+
+    least_s: int
+    most_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """Everything that a run needs to know, and nothing that it finds out.
 
@@ -67,6 +76,14 @@ class Measurement:
         """The user's commands by option, without those that were not given."""
         every = {"--before-read": self.before_read, "--read-counter": self.read_counter, "--watch": self.watch}
         return {option: words for option, words in every.items() if words}
+
+    def point_times(self) -> dict[str, PointTime]:
+        """How long each point is measured, by its id; data sets and the steps between rounds come on top."""
+        rules = {(plan.name, plan.driver): plan.settings.stop_rule for plan in self.tiers}
+        of_points = {point.id: rules[point.tier, point.driver] for point in self.points}
+        return {
+            name: PointTime(rule.least_s * self.repeats, rule.max_s * self.repeats) for name, rule in of_points.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,21 +197,19 @@ def writes_of(measurement: Measurement, name: str) -> bool:
 
 def save(measurement: Measurement, run_dir: Path) -> None:
     """Write RUN_DIR/measurement.json."""
-    from pydantic import TypeAdapter
-
-    text = TypeAdapter(Measurement).dump_json(measurement, indent=1).decode()
+    text = schema_of(Measurement).dump_json(measurement, indent=1).decode()
     write_atomically(run_dir / MEASUREMENT_NAME, text + "\n")
 
 
 def load(run_dir: Path) -> Measurement:
     """The measurement that a run directory was started with; ResultFileError when it is missing, damaged or unsound."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     path = inside(run_dir, MEASUREMENT_NAME)
     try:
         content = bounded.read_bytes(path, regular=True)
         bounded.json_of(content, "refuse")
-        found = TypeAdapter(Measurement).validate_json(content, strict=True)
+        found = schema_of(Measurement).validate_json(content, strict=True)
     except FileNotFoundError:
         raise ResultFileError(
             f"{path} does not exist, so there is nothing to resume; start without --resume."

@@ -53,6 +53,9 @@ class Progress(Protocol):
     def rate(self, text: str) -> None:
         """The driver's current rates."""
 
+    def looked(self, point: PointResult) -> None:
+        """A round of a point ended, and more rounds of it are to come."""
+
     def measured(self, point: PointResult) -> None:
         """A point ended and is saved."""
 
@@ -66,6 +69,7 @@ class Silent:
     def laying_out(self, tier: str, dataset_bytes: int) -> None: ...
     def measuring(self, number: int, total: int, point: Point) -> None: ...
     def rate(self, text: str) -> None: ...
+    def looked(self, point: PointResult) -> None: ...
     def measured(self, point: PointResult) -> None: ...
     def disturbed(self, tier: str, other_runs: int) -> None: ...
 
@@ -359,8 +363,8 @@ class _Session:
         kept = judge(kept)
         self.result = by_lane(self.result.with_point(kept))
         results.save(self.result, self.run_dir)
-        if unfinished is None or stopped:
-            self.progress.measured(kept)
+        tell = self.progress.measured if unfinished is None or stopped else self.progress.looked
+        tell(kept)
 
     def _limited(self, point: PointResult) -> Conditions:
         """The point's conditions with what its tier's link allows."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from kvbench.border.bounded import json_of
+from kvbench.border.schemas import schema_of
 from kvbench.errors import InputFileError, UsageError
 from kvbench.prefill.live.client import Exchange
 from kvbench.prefill.live.plan import Plan
@@ -75,7 +76,7 @@ class Log:
 
 def load(path: Path) -> Saved:
     """What the log at ``path`` holds; InputFileError when it is missing or damaged before its last line."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
         content = path.read_bytes()
@@ -93,8 +94,8 @@ def load(path: Path) -> Saved:
         head = json_of(lines[0], "refuse")
         if head["log_version"] != LOG_VERSION:
             raise ValueError(f"version {head['log_version']} is not known here")
-        plan = TypeAdapter(Plan).validate_python(head["plan"])
-        reader = TypeAdapter(Record)
+        plan = schema_of(Plan).validate_python(head["plan"])
+        reader = schema_of(Record)
         records = []
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - named in the message below
             records.append(reader.validate_python(json_of(line, "refuse")))

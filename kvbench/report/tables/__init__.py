@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from kvbench.decide.decision import Decisions
 from kvbench.decide.runs import LoadedRun
-from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.report.tables.blocks import blocks, short_blocks
 from kvbench.report.tables.calls import calls, short_calls
 from kvbench.report.tables.command_lines import command_lines

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Use
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
-from kvbench.report.data import Cell, Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Cell, Sheet
 from kvbench.units import format_bytes, format_count
 
 TITLE = "KV blocks"
@@ -30,9 +30,9 @@ def _connector(use: Use) -> Cell:
 COLUMNS: tuple[Column[Use], ...] = (
     name("model", "model", lambda use: use.model),
     number("tp", "TP", lambda use: use.tp, format_count, "--tp"),
-    name("kv_dtype", "KV dtype", lambda use: use.kv_dtype),
+    name("kv_dtype", "KV dtype", lambda use: use.kv_dtype, short=Short(falls=1)),
     number("block_tokens", "tokens of a block", lambda use: use.block_tokens, format_count, "--block-tokens"),
-    words("block", "block", lambda use: f"{use.block_tokens} tokens"),
+    words("block", "block", lambda use: f"{use.block_tokens} tokens", falls=2),
     number(
         "block_bytes",
         "block on storage",

@@ -9,8 +9,8 @@ from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Calls, LatencyNs
 from kvbench.report.cells import point_name
 from kvbench.report.columns import Column, name, narrow, number, sheet
-from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.units import format_count, format_duration_ns
 
 TITLE = "Calls that move no data"

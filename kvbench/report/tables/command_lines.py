@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvbench.decide.decision import Judged
-from kvbench.report.columns import Column, name, sheet, subject
-from kvbench.report.data import Sheet
+from kvbench.report.columns import Column, name, sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
+from kvbench.report.subject import subject
 from kvbench.report.tables.settings import read_rates
 from kvbench.settings.viable import Line, line_of
 

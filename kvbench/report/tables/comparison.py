@@ -9,8 +9,8 @@ from kvbench.decide.runs import LoadedRun
 from kvbench.record.comparison import Difference
 from kvbench.record.fidelity import compare_drivers
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
-from kvbench.report.data import Cell, Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Cell, Sheet
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -45,14 +45,14 @@ def _values(key: str, heading: str, which: str) -> Column[Pair]:
     return Column(key, heading, cell, True)
 
 
-def _in_one_unit(key: str, heading: str, which: str) -> Column[Pair]:
+def _in_one_unit(key: str, heading: str, which: str, *, falls: int) -> Column[Pair]:
     def text(pair: Pair) -> str:
         value = float(getattr(pair.difference, which))
         if pair.difference.metric == "requests":
             return format_requests(value)
         return format_mib_per_s(value) if pair.difference.metric == "bandwidth" else format_ms(value)
 
-    return words(key, heading, text, right=True)
+    return words(key, heading, text, right=True, falls=falls)
 
 
 def _ratio(ratio: float) -> str:
@@ -79,14 +79,14 @@ COLUMNS: tuple[Column[Pair], ...] = (
     words("unit", "what", lambda pair: _UNITS.get(pair.difference.metric, f"{pair.difference.metric} ms")),
     _values("fio", "fio", "b"),
     _values("replay", "replay", "a"),
-    _in_one_unit("a", "A", "a"),
-    _in_one_unit("b", "B", "b"),
+    _in_one_unit("a", "A", "a", falls=2),
+    _in_one_unit("b", "B", "b", falls=3),
     number("ratio", "fio / replay", lambda pair: pair.difference.ratio, _ratio, _INTERVAL),
     words("ratio_of_runs", "B / A", lambda pair: _ratio(pair.difference.ratio), right=True),
     number("ratio_low", "95 % low", lambda pair: pair.difference.low, _ratio, _INTERVAL),
     number("ratio_high", "95 % high", lambda pair: pair.difference.high, _ratio, _INTERVAL),
-    words("interval", "95 % interval", _interval, right=True),
-    words("spreads", "spread A, B", _spreads, right=True),
+    words("interval", "95 % interval", _interval, right=True, falls=1),
+    words("spreads", "spread A, B", _spreads, right=True, falls=4),
     name("agreement", "fio is", lambda pair: pair.outcome),
     words("outcome", "B is", lambda pair: pair.outcome),
 )

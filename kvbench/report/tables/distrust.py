@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kvbench.decide.runs import LoadedRun
 from kvbench.report.cells import plain, point_name
 from kvbench.report.columns import Column, Short, name, narrow, sheet, words
-from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 
 TITLE = "Reasons to distrust a number"
 _UNFINISHED = "see the point's folder, measure it again"

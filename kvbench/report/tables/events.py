@@ -9,9 +9,9 @@ from kvbench.decide.runs import LoadedRun
 from kvbench.record.events import WINDOW_S
 from kvbench.report.cells import point_name
 from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
-from kvbench.report.data import Sheet
 from kvbench.report.events import NO_CHANGE, Change, Happening, Stretch, effect, happenings
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.units import format_bandwidth, format_count, format_duration_ns
 
 TITLE = "What happened during the runs"

@@ -12,8 +12,8 @@ from kvbench.record.results import Direction, LatencyNs, PointResult
 from kvbench.record.stats import FEWEST_BATCHES, FIO_LAST_BIN_NS
 from kvbench.report.cells import format_iops, point_name
 from kvbench.report.columns import AS_IS, Column, Short, name, narrow, number, sheet, words
-from kvbench.report.data import Cell, Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Cell, Sheet
 from kvbench.units import (
     format_bandwidth,
     format_bytes,
@@ -137,7 +137,7 @@ COLUMNS: tuple[Column[SideRow], ...] = (
         lambda at: at.rate(lambda side: side.iops),
         format_iops,
         lambda at: at.source(f"{at.name} iops"),
-        short=Short(text=format_rate),
+        short=Short(text=format_rate, falls=3),
     ),
     number(
         "bytes_per_s",
@@ -148,11 +148,13 @@ COLUMNS: tuple[Column[SideRow], ...] = (
         short=Short("MiB/s", format_mib_per_s),
     ),
     _latency("mean_ns", "mean", lambda latency: latency.mean, "mean"),
-    _latency("p50_ns", "p50", lambda latency: latency.p50, "nearest rank", Short("p50 ms", _at_least(format_ms))),
+    _latency(
+        "p50_ns", "p50", lambda latency: latency.p50, "nearest rank", Short("p50 ms", _at_least(format_ms), falls=2)
+    ),
     _latency("p99_ns", "p99", lambda latency: latency.p99, "nearest rank", Short("p99 ms", _at_least(format_ms))),
     _bound("p99_low_ns", "p99 95 % low", 0),
     _bound("p99_high_ns", "p99 95 % high", 1),
-    words("p99_interval", "95 % interval", _interval, right=True),
+    words("p99_interval", "95 % interval", _interval, right=True, falls=1),
     number("runtime_s", "ran", lambda at: at.point.runtime_s, format_duration_s, lambda at: at.source("runtime")),
     number(
         "requests_each",
@@ -160,7 +162,7 @@ COLUMNS: tuple[Column[SideRow], ...] = (
         lambda at: at.requests_each,
         format_requests,
         "/proc/diskstats: requests / operations",
-        short=Short("requests"),
+        short=Short("requests", falls=4),
     ),
     name("buffer_memory", "memory", lambda at: at.point.conditions.buffer_memory or "", "--buffers"),
     name("distrust", "distrust", _warnings, short=Short(unknown="")),
@@ -169,20 +171,20 @@ COLUMNS: tuple[Column[SideRow], ...] = (
 
 def measured(scene: Scene) -> Sheet:
     """Every direction of the report's runs; device requests where one was seen, and the memory where it is known."""
-    sides = list(_sides(scene.runs))
-    unknown = _unknown(sides)
-    return sheet("measured", "Measured points", (column for column in COLUMNS if column.key not in unknown), sides)
+    rows = list(sides(scene.runs))
+    unknown = _unknown(rows)
+    return sheet("measured", "Measured points", (column for column in COLUMNS if column.key not in unknown), rows)
 
 
 def short_measured(runs: Sequence[LoadedRun]) -> Sheet:
     """The same in short, so that rows compare at a glance; one tier is named by the title alone."""
-    sides = list(_sides(runs))
-    tiers = list(dict.fromkeys(side.tier for side in sides))
-    unknown = _unknown(sides)
+    rows = list(sides(runs))
+    tiers = list(dict.fromkeys(side.tier for side in rows))
+    unknown = _unknown(rows)
     keys = [key for key in _SHORT if key not in unknown]
     if len(tiers) > 1:
-        return narrow("Measured", COLUMNS, sides, "tier", *keys)
-    return narrow(" on ".join(["Measured", *(side.point.tier for side in sides[:1])]), COLUMNS, sides, *keys)
+        return narrow("Measured", COLUMNS, rows, "tier", *keys)
+    return narrow(" on ".join(["Measured", *(side.point.tier for side in rows[:1])]), COLUMNS, rows, *keys)
 
 
 def _unknown(sides: Sequence[SideRow]) -> set[str]:
@@ -194,7 +196,8 @@ def _unknown(sides: Sequence[SideRow]) -> set[str]:
     return {key for key, is_known in known.items() if not is_known}
 
 
-def _sides(runs: Sequence[LoadedRun]) -> Iterator[SideRow]:
+def sides(runs: Sequence[LoadedRun]) -> Iterator[SideRow]:
+    """Every direction of the runs' points, and those that measured none once."""
     for run in runs:
         several = len({point.driver for point in run.result.points}) > 1
         for point in run.result.points:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.comparison import Difference
 from kvbench.report.columns import Column, name, number, sheet
-from kvbench.report.data import Sheet
 from kvbench.report.memory import TITLE, pairs
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_requests
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from kvbench.decide.breakeven import BreakEven
 from kvbench.decide.crossover import AtTarget, Budget
 from kvbench.decide.decision import Decisions
-from kvbench.report.columns import Column, narrow, number, sheet, subject, words
-from kvbench.report.data import UNKNOWN, Cell, Sheet
+from kvbench.report.columns import Column, narrow, number, sheet, words
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import UNKNOWN, Cell, Sheet
+from kvbench.report.subject import subject
 from kvbench.report.tables.verdicts import Ruling, ruling, rulings
 from kvbench.units import (
     format_bandwidth,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from kvbench.decide.decision import Wanted
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.columns import Column, number, sheet
-from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.units import format_duration_s, format_tokens
 
 

@@ -8,8 +8,8 @@ from kvbench.decide.decision import Wanted
 from kvbench.decide.runs import LoadedRun
 from kvbench.report.cells import plain
 from kvbench.report.columns import Column, name, sheet
-from kvbench.report.data import Cell, Sheet, Value
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Cell, Sheet, Value
 
 # What a fact is about, its name and its value.
 Fact = tuple[str, str, Value]

@@ -10,8 +10,8 @@ from kvbench.decide.crossover import published_tokens, single_block_at
 from kvbench.decide.decision import PUBLISHED_COSTS_S
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.report.columns import Column, narrow, words
-from kvbench.report.data import Sheet
 from kvbench.report.decision_words import single_text
+from kvbench.report.sheet import Sheet
 from kvbench.units import format_duration_s, format_tokens
 
 

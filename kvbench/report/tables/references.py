@@ -9,8 +9,8 @@ from kvbench.decide.reference_tiers import ReferencePoint, ReferenceTier, matchi
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import Direction, LatencyNs, PointResult
 from kvbench.report.columns import Column, name, number, sheet
-from kvbench.report.data import Sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
 from kvbench.units import format_bandwidth, format_bytes, format_count, format_duration_ns
 
 _NOTE = (

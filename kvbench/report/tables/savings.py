@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvbench.decide.cost import Saving
-from kvbench.report.columns import Column, name, number, sheet, subject
-from kvbench.report.data import Sheet
+from kvbench.report.columns import Column, name, number, sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
+from kvbench.report.subject import subject
 from kvbench.report.tables.throughput import Served, served
 from kvbench.units import format_count, format_duration_s, format_tokens
 

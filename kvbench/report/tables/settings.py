@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from kvbench.decide.advice import Setting, settings_of
 from kvbench.decide.decision import Judged, Wanted
 from kvbench.decide.reads import Reads
-from kvbench.report.columns import Column, at_once, name, sheet
-from kvbench.report.data import Sheet
+from kvbench.report.columns import Column, name, sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
+from kvbench.report.subject import at_once
 
 _NOTE = "Options of vLLM's kv_connector_extra_config; nothing is written anywhere."
 

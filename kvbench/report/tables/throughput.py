@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from kvbench.decide.cost import Saving, saving
 from kvbench.decide.decision import Judged, Wanted
 from kvbench.decide.throughput import Rates, Throughput, throughput
-from kvbench.report.columns import Column, name, number, sheet, subject
-from kvbench.report.data import Sheet
+from kvbench.report.columns import Column, name, number, sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Sheet
+from kvbench.report.subject import subject
 from kvbench.report.tables.settings import reads_of
 from kvbench.units import format_number, format_tokens
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from kvbench.decide.band import Band
 from kvbench.decide.decision import Judged
 from kvbench.report.cells import SPARED, band_cell, point_name, units_text
-from kvbench.report.columns import Column, name, number, sheet, subject
-from kvbench.report.data import Cell, Sheet
+from kvbench.report.columns import Column, name, number, sheet
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import Cell, Sheet
+from kvbench.report.subject import subject
 from kvbench.units import format_tokens
 
 

@@ -18,10 +18,11 @@ from kvbench.report.cells import (
     restore_cell,
     restore_speed_source,
 )
-from kvbench.report.columns import Column, Short, at_once, name, narrow, number, sheet, words
-from kvbench.report.data import UNKNOWN, Cell, Sheet
+from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
 from kvbench.report.decision_words import outcome_text, reasons_text, single_text
 from kvbench.report.scene import Scene
+from kvbench.report.sheet import UNKNOWN, Cell, Sheet
+from kvbench.report.subject import at_once
 from kvbench.units import format_bytes, format_count, format_duration_ns, format_tokens
 
 _EDGES = {"below-range": "below range", "above-range": "above range", "from": ""}
@@ -116,13 +117,14 @@ COLUMNS: tuple[Column[Ruling], ...] = (
         lambda row: row.crossover.restore_tokens_per_s,
         format_tokens_per_s,
         lambda row: restore_speed_source(row.crossover, row.point),
-        short=Short("restores tokens/s", lambda rate: f"{rate:,.0f}"),
+        short=Short("restores tokens/s", lambda rate: f"{rate:,.0f}", falls=1),
     ),
     Column("recompute_tokens_per_s", "recomputes", lambda row: recompute_speed_cell(row.item), True),
     words(
         "single_block",
         "single block (published)",
         lambda row: single_text(row.crossover.single_block, row.item.curve) if row.item.curve else "",
+        falls=2,
     ),
     Column("single_block_tokens", "single block", lambda row: _single(row, _single_tokens), True),
     Column(
