@@ -62,6 +62,10 @@ class HangingFs(mfusepy.Operations):  # type: ignore[misc]
     def readdir(self, path: str, fh: int) -> list[str]:
         return [".", "..", *(item.name for item in self._below(path).iterdir())]
 
+    def opendir(self, path: str) -> int:
+        self._let_through("open", path)
+        return 0
+
     def open(self, path: str, flags: int) -> int:
         return os.open(self._let_through("open", path), flags & ~os.O_DIRECT)
 
