@@ -140,7 +140,7 @@ def test_a_log_is_read_back_without_its_torn_line(tmp_path: Path) -> None:
     assert log.load(path).records == (*records, record(2.0))
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "[]\n", '{"log_version": 9}\n', "x\n", "\0\n"])
+@pytest.mark.parametrize("text", ["", "{}\n", "[]\n", '{"log_version": 9}\n', "x\n", "\0\n", "[" * 100_000 + "\n"])
 def test_a_damaged_log_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(text)

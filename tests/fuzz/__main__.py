@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from collections import Counter
 
 from tests.fuzz.borders import each, remove_made, remove_prepared
-from tests.fuzz.trial import tried
+from tests.fuzz.trial import peak_mib, tried
 
 _EVERY = 1000
 
@@ -45,8 +44,7 @@ def main() -> int:
 
 
 def _line(counts: Counter[tuple[str, int | None]], faults: int, slowest: float) -> str:
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return f"{counts.total():,} inputs, {faults} faults, slowest {slowest:.1f} s, peak memory {memory:,.0f} MiB"
+    return f"{counts.total():,} inputs, {faults} faults, slowest {slowest:.1f} s, peak memory {peak_mib():,.0f} MiB"
 
 
 if __name__ == "__main__":

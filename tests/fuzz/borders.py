@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -15,6 +16,10 @@ from zlib import crc32
 import yaml
 
 from kvbench.layout.models import profile_paths, read_profile
+from kvbench.prefill.live.client import Exchange
+from kvbench.prefill.live.log import LOG_VERSION, Record, load
+from kvbench.prefill.live.plan import Plan
+from kvbench.prefill.live.protocol import BadEvent, read_line
 from kvbench.tiers.directory import this_machine
 from kvbench.tiers.removal import MARKER_NAME
 from tests.factories import ROOT, SHIPPED_CSV, fio_document, fio_job, fio_side
@@ -31,7 +36,9 @@ _PAGES_IN = 40
 class Border:
     """One kind of input: its seeds, and the command line for one of them after ``folder`` was filled.
 
-    ``share`` is how often it is drawn, beside those of the others; ``refuses`` whether bad input ends the command.
+    ``share`` is how often it is drawn, beside those of the others: what takes long, seldom. ``refuses`` says whether
+    bad input ends the command.
+    ``reads`` stands for the command where one would talk to a server: what it may raise is a refusal.
     """
 
     name: str
@@ -39,6 +46,7 @@ class Border:
     command: Callable[[Path, str, str], list[str]]
     share: int = 4
     refuses: bool = True
+    reads: Callable[[Path], object] | None = None
 
 
 def arguments(border: Border, folder: Path, random: Random) -> list[str]:
@@ -191,6 +199,22 @@ def _plan(folder: Path, name: str, text: str) -> list[str]:
     return ["gate", str(run), "--ttft-csv", str(SHIPPED_CSV)]
 
 
+def _bundle(folder: Path, name: str, text: str) -> list[str]:
+    run = folder / "run"
+    _write(run, "result.json", text)
+    return ["bundle", str(run), "-o", str(folder / "run.tar.gz")]
+
+
+def _only_file(folder: Path, name: str, text: str) -> list[str]:
+    return [str(_write(folder, name, text))]
+
+
+def _read_stream(path: Path) -> None:
+    for line in path.read_bytes().splitlines():
+        with suppress(BadEvent):
+            read_line(b"data: " + line)
+
+
 def _marker(folder: Path, name: str, text: str) -> list[str]:
     _write(folder, f"tier/kvbench-0123456789abcdef/{MARKER_NAME}", text)
     return ["clean", "--dry-run", "--tier", str(folder / "tier")]
@@ -211,6 +235,7 @@ def _made() -> Path:
     marker = {**this_machine(), "pid": 1, "token": "0123456789abcdef"}
     (folder / "marker.json").write_text(json.dumps(marker))
     _make_settings(folder)
+    _make_prefill(folder)
     return folder
 
 
@@ -225,6 +250,20 @@ def _make_settings(folder: Path) -> None:
     (folder / "settings.yaml").write_text(yaml.safe_dump(manifest))
 
 
+def _make_prefill(folder: Path) -> None:
+    """The log of a measured TTFT, and the events of one answer."""
+    plan = Plan("http://127.0.0.1:8000", "m", "m", "auto", (1024,), (1,), 6, 20, 0.1, 1, 60.0, "5eed")
+    exchange = Exchange(http_status=200, ttft_ns=90 * MS, total_ns=99 * MS, prompt_tokens=1024, cached_tokens=0)
+    record = asdict(Record("sample", 0, "2026-01-01T00:00:00Z", 1, 1024, 1024, 300, 2, exchange))
+    head = {"log_version": LOG_VERSION, "created": "2026-01-01T00:00:00Z", "plan": asdict(plan)}
+    (folder / "log.jsonl").write_text("\n".join(map(json.dumps, (head, record, record))) + "\n")
+    delta = {"choices": [{"index": 0, "delta": {"content": "the"}, "finish_reason": None}]}
+    usage = {"prompt_tokens": 1024, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
+    failed = {"error": {"message": "too long", "code": 400}}
+    events = (delta, {"choices": [], "usage": usage}, {"content": "x", "timings": {"cache_n": 0}}, failed)
+    (folder / "stream.jsonl").write_text("\n".join(map(json.dumps, events)) + "\n")
+
+
 def remove_made() -> None:
     """Remove the seeds that were made."""
     if _made.cache_info().currsize:
@@ -233,17 +272,20 @@ def remove_made() -> None:
 
 
 BORDERS: tuple[Border, ...] = (
-    Border("serving", _files("tests/data/serving/**/*.json*", "tests/data/serving/**/*.y*ml"), _serving, 20),
-    Border("ttft-csv", _files("profiles/prefill/*.csv"), _ttft, 20),
-    Border("fio", lambda: (_made() / "fio.json", *_files("tests/data/fio/*.json")()), _fio, 20),
-    Border("config", lambda: tuple(sorted(_made().glob("*.config.json"))), _config, 20),
-    Border("trace", _files("tests/data/traces/*.json*", "tests/data/traces/*.csv"), _trace, 12),
-    Border("settings", lambda: tuple(sorted(_made().glob("settings.*"))), _settings, 12),
-    Border("result", _run_part("result.json"), _judged("result.json"), 12),
-    Border("histogram", _run_part("points/*-mixed-j16/histogram.json"), _judged("points/*/histogram.json"), 4),
-    Border("series", _run_part("points/*-mixed-j16/series.json"), _judged("points/*/series.json"), 4),
-    Border("measurement", _run_part("measurement.json"), _plan, 4),
-    Border("marker", lambda: (_made() / "marker.json",), _marker, 4, refuses=False),
+    Border("serving", _files("tests/data/serving/**/*.json*", "tests/data/serving/**/*.y*ml"), _serving, 60),
+    Border("ttft-csv", _files("profiles/prefill/*.csv"), _ttft, 60),
+    Border("fio", lambda: (_made() / "fio.json", *_files("tests/data/fio/*.json")()), _fio, 16),
+    Border("config", lambda: tuple(sorted(_made().glob("*.config.json"))), _config, 80),
+    Border("trace", _files("tests/data/traces/*.json*", "tests/data/traces/*.csv"), _trace, 80),
+    Border("settings", lambda: tuple(sorted(_made().glob("settings.*"))), _settings, 80),
+    Border("result", _run_part("result.json"), _judged("result.json"), 2),
+    Border("histogram", _run_part("points/*-mixed-j16/histogram.json"), _judged("points/*/histogram.json"), 1),
+    Border("series", _run_part("points/*-mixed-j16/series.json"), _judged("points/*/series.json"), 1),
+    Border("bundle", _run_part("result.json"), _bundle, 8),
+    Border("prefill-log", lambda: (_made() / "log.jsonl",), _only_file, 40, reads=load),
+    Border("stream", lambda: (_made() / "stream.jsonl",), _only_file, 120, refuses=False, reads=_read_stream),
+    Border("measurement", _run_part("measurement.json"), _plan, 1),
+    Border("marker", lambda: (_made() / "marker.json",), _marker, 80, refuses=False),
 )
 
 

@@ -35,6 +35,9 @@ _CUT_INTO = (
     "#",
     ";",
     "=",
+    # Deeper than Python's parsers go.
+    "[" * 3000,
+    '{"a":' * 3000,
 )
 
 Path_ = tuple[str | int, ...]

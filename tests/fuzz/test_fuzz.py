@@ -26,7 +26,7 @@ def seeds() -> Iterator[None]:
 @pytest.mark.parametrize("border", BORDERS, ids=lambda border: border.name)
 def test_every_input_ends_in_a_documented_way(border: Border) -> None:
     total = sum(other.share for other in BORDERS)
-    inputs = max(8, _INPUTS * border.share // total)
+    inputs = max(16, _INPUTS * border.share // total)
     codes = set()
     for number in range(inputs):
         trial = tried(border, Random(f"ci-{border.name}-{number}"))

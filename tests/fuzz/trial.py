@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import io
+import resource
 import signal
+import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
-from kvbench.cli import main
+import typer
+
+from kvbench import cli
+from kvbench.border.escaping import sentence
+from kvbench.errors import KvbenchError
 from tests.fuzz.borders import Border, arguments
 
 # Seconds of processor time: other programs of the machine do not count. Drawing a page takes two.
-LONGEST_S = 10.0
+LONGEST_S = 5.0
+# What waits for something takes no processor time.
+_LONGEST_WAIT_S = 120.0
+MOST_MIB = 1024
 _LONGEST_LINE = 620
 _ACTING = ("\x1b", "\u202e", "\udc80", "\x00")
 
@@ -40,19 +52,53 @@ def tried(border: Border, random: Random) -> Trial:
     with TemporaryDirectory(prefix="kvbench-fuzz-") as name:
         argv = arguments(border, Path(name), random)
         out, err = io.StringIO(), io.StringIO()
-        started, code = time.process_time(), None
+        before_mib, started, code = peak_mib(), time.process_time(), None
         try:
             with _alarm(), redirect_stdout(out), redirect_stderr(err):
-                code = main(argv)
+                code = _code(border, argv)
         except Hang:
             pass
         seconds = time.process_time() - started
-    return Trial(border.name, code, seconds, _fault(code, out.getvalue(), err.getvalue(), argv[0]))
+    fault = _fault(code, out.getvalue(), err.getvalue(), argv[0])
+    if fault is None and before_mib < MOST_MIB < peak_mib():
+        fault = f"{peak_mib():,.0f} MiB of memory, {before_mib:,.0f} before"
+    return Trial(border.name, code, seconds, fault)
+
+
+def peak_mib() -> float:
+    """The most memory that this process has held so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _code(border: Border, argv: list[str]) -> int:
+    """The program's exit code, or of what stands for it the one that its refusal would have."""
+    if border.reads is None:
+        with patch.object(cli, "_app_for", _app_for):
+            return cli.main(argv)
+    try:
+        border.reads(Path(argv[0]))
+    except KvbenchError as error:
+        print(sentence(f"kvbench: {error}"), file=sys.stderr)
+        return error.exit_code
+    except Exception:
+        traceback.print_exc()
+        return 70
+    return 0
+
+
+def _app_for(arguments: Sequence[str]) -> object:
+    return _built(arguments[0])
+
+
+@cache
+def _built(command: str) -> object:
+    """The application with one command, built once: that takes as long as reading a small file."""
+    return typer.main.get_command(cli.build_app([command]))
 
 
 def _fault(code: int | None, out: str, err: str, command: str) -> str | None:
     if code is None:
-        return f"no end within {LONGEST_S:.0f} s of processor time"
+        return f"no end within {LONGEST_S:.0f} s of processor time, or {_LONGEST_WAIT_S:.0f} s of waiting"
     if "Traceback" in err or code not in ((0, 1, 2, 3) if command == "gate" else (0, 2, 3)):
         return f"exit code {code}: {err.strip()[-1500:]}"
     if any(char in out + err for char in _ACTING):
@@ -72,10 +118,16 @@ def _alarm() -> Iterator[None]:
     def ring(signum: int, frame: object) -> None:
         raise Hang
 
-    before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
+    timers = (
+        (signal.ITIMER_PROF, signal.SIGPROF, LONGEST_S),
+        (signal.ITIMER_REAL, signal.SIGALRM, _LONGEST_WAIT_S),
+    )
+    before = [signal.signal(number, ring) for _, number, _ in timers]
+    for timer, _, seconds in timers:
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        for (timer, number, _), handler in zip(timers, before, strict=True):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)

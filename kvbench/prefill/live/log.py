@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from kvbench.border.bounded import json_of
 from kvbench.border.schemas import schema_of
 from kvbench.errors import InputFileError, UsageError
 from kvbench.prefill.live.client import Exchange
@@ -90,14 +91,14 @@ def load(path: Path) -> Saved:
     try:
         if not lines:
             raise ValueError("its first line is missing")
-        head = json.loads(lines[0])
+        head = json_of(lines[0], "refuse")
         if head["log_version"] != LOG_VERSION:
             raise ValueError(f"version {head['log_version']} is not known here")
         plan = schema_of(Plan).validate_python(head["plan"])
         reader = schema_of(Record)
         records = []
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - named in the message below
-            records.append(reader.validate_python(json.loads(line)))
+            records.append(reader.validate_python(json_of(line, "refuse")))
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise InputFileError(f"{path}: line {number} is damaged ({first}); start again with another -o.") from None
