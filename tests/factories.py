@@ -157,3 +157,16 @@ def write_json(path: Path, data: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data))
     return path
+
+
+def serving_result(path: Path, ttft_s: float, *, concurrency: int = 8, **changes: Any) -> Path:
+    """A result of ``vllm bench serve --save-detailed`` with 40 requests of one TTFT."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "model_id": "m", "num_prompts": 40, "request_throughput": 1 / ttft_s, "completed": 40, "failed": 0,
+        "max_concurrency": concurrency, "request_rate": "inf", "duration": 40.0, "total_input_tokens": 40_000,
+        "input_lens": [1000] * 40, "ttfts": [ttft_s] * 40, "itls": [[0.5, 0.5]] * 40, "errors": [""] * 40,
+        "start_times": [float(at) for at in range(40)],
+    }  # fmt: skip
+    path.write_text(json.dumps(document | changes))
+    return path

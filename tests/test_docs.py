@@ -14,7 +14,7 @@ from kvbench import errors
 from kvbench.cli import build_app, main
 from kvbench.commands import COMMANDS
 from tests.conftest import ROOT, Outcome, install_fake_fio
-from tests.factories import SHIPPED_CSV
+from tests.factories import SHIPPED_CSV, serving_result
 
 Kvbench = Callable[..., Outcome]
 
@@ -79,6 +79,8 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main([*measure, "-o", "reports/my-run"]) == 0
         shutil.copy("reports/my-run/points/nvme-1179648-mixed-j16/fio.json", "fio-output.json")
         assert main(["import", "ceph=fio-output.json", "-o", "reports/theirs"]) == 0
+        for name, ttft_s in (("none", 2.0), ("cpu", 1.0)):
+            serving_result(folder / "runs" / name / "result.json", ttft_s)
         assert main(["trace", "make", "-o", "trace.jsonl", "--conversation-num", "20"]) == 0
     return folder
 

@@ -86,6 +86,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Compare two measured runs: ratios with intervals, and whether they can be told apart.",
             "kvbench diff reports/before reports/after",
         ),
+        "compare": Command(
+            "compare:compare",
+            "Compare serving runs of several configurations with one of them: what a tier brought, and whether that is "
+            "more than noise.",
+            "kvbench compare none=runs/none cpu=runs/cpu cpu+nvme=runs/cpu+nvme",
+        ),
         "export": Command(
             "export:export",
             "Write every measured number of runs as CSV, Parquet or Prometheus metrics.",

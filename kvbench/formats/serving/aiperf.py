@@ -17,7 +17,7 @@ from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.genai_perf import is_genai_perf
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.formats.serving.schema import Number, Optional, Rate, Setting, Text, count, parsed
+from kvbench.formats.serving.schema import Number, Optional, Rate, Setting, Text, count, parsed, workload
 from kvbench.formats.serving.server_metrics import with_server
 from kvbench.formats.serving.tags import Tags, has_tags, in_seconds, summary_of, texts
 
@@ -46,11 +46,17 @@ class _Config(Foreign):
     endpoint: Annotated[_Endpoint | None, Optional] = None
     loadgen: Annotated[_LoadSettings | None, Optional] = None
     phases: Any = None
+    datasets: Any = None
+
+
+class _RunInfo(Foreign):
+    random_seed: Any = None
 
 
 class _Export(Tags):
     aiperf_version: Text = None
     input_config: Annotated[_Config | None, Optional] = None
+    run_info: Annotated[_RunInfo | None, Optional] = None
 
 
 class _Value(Foreign):
@@ -110,6 +116,7 @@ def read(documents: tuple[Any, ...], path: Path) -> tuple[ServingRun, ...]:
         concurrency=told.concurrency if told else None,
         request_rate=told.request_rate if told else None,
         lengths_from="server" if from_server else "client",
+        workload=told.workload if told else (),
     )
     return (run,)
 
@@ -161,6 +168,7 @@ def _from_export(export: _Export, path: Path) -> ServingRun:
         request_rate=load.request_rate or load.rate,
         streamed=endpoint.streaming,
         lengths_from=counted,
+        workload=workload(data_sets=config.datasets, seed=export.run_info.random_seed if export.run_info else None),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServedRequest, ServingSummary
-from kvbench.formats.serving.schema import Number, Rate, Setting, count, seconds
+from kvbench.formats.serving.schema import Number, Rate, Setting, count, seconds, workload
 
 _MS = 1e-3
 # In the names of data sets whose prompts begin alike.
@@ -31,9 +31,12 @@ class FlatResult(Foreign):
     total_output_tokens: Number = None
     concurrency: Setting = None
     dataset_name: Any = None
+    dataset_path: Any = None
+    seed: Any = None
     gsp_system_prompt_len: Setting = None
     request_throughput: Number = None
     mean_ttft_ms: Number = None
+    p95_ttft_ms: Number = None
     mean_tpot_ms: Number = None
     latencies: list[Number] | None = None
     input_lens: list[Number] | None = None
@@ -57,6 +60,11 @@ class FlatResult(Foreign):
             return None
         tokens = count(self.gsp_system_prompt_len)
         return f"{name}, {tokens:,} tokens each" if tokens else name
+
+    @property
+    def sent(self) -> tuple[tuple[str, str], ...]:
+        """What it says of what was sent; vLLM names data set and seed only where its user gave them as metadata."""
+        return workload(data_set=self.dataset_name, path=self.dataset_path, seed=self.seed)
 
 
 def requests_of(result: FlatResult, path: Path, tool: str) -> tuple[ServedRequest, ...]:
@@ -85,6 +93,7 @@ def summary_of(
     requests: tuple[ServedRequest, ...],
     *,
     e2e_mean_ms: float | None,
+    e2e_p95_ms: float | None,
     hit_rate: float | None = None,
 ) -> ServingSummary:
     """The run's own averages in seconds; the mean length is over the requests that completed, as the total is.
@@ -106,7 +115,9 @@ def summary_of(
         prompt_tokens_min=min(lengths, default=None),
         prompt_tokens_max=max(lengths, default=None),
         ttft_mean_s=seconds(result.mean_ttft_ms, _MS) or _mean(ttfts),
+        ttft_p95_s=seconds(result.p95_ttft_ms, _MS),
         e2e_mean_s=seconds(e2e_mean_ms, _MS) or _mean(latencies),
+        e2e_p95_s=seconds(e2e_p95_ms, _MS),
         hit_rate=hit_rate,
         per_token_s=seconds(result.mean_tpot_ms, _MS),
         output_tokens_mean=result.total_output_tokens / completed if result.total_output_tokens and completed else None,

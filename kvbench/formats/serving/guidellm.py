@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from kvbench.border.foreign import Foreign
 from kvbench.errors import InputFileError
 from kvbench.formats.serving.record import ServedRequest, ServingRun, ServingSummary
-from kvbench.formats.serving.schema import Number, Optional, Setting, Text, count, parsed, seconds
+from kvbench.formats.serving.schema import Number, Optional, Setting, Text, count, parsed, seconds, workload
 
 NAME = "GuideLLM"
 _MS = 1e-3
@@ -24,11 +24,16 @@ _MS = 1e-3
 _CLOCK_S = 1e-3
 
 
+class _Percentiles(Foreign):
+    p95: Number = None
+
+
 class _Distribution(Foreign):
     mean: Number = None
     min: Number = None
     max: Number = None
     count: Number = None
+    percentiles: Annotated[_Percentiles | None, Optional] = None
 
 
 class _Metric(Foreign):
@@ -105,6 +110,10 @@ class _Worker(Foreign):
     backend_model: Text = None
 
 
+class _Loader(Foreign):
+    data: Any = None
+
+
 class _Benchmark(Foreign):
     args: Annotated[_Load | None, Optional] = None
     config: Annotated[_Load | None, Optional] = None
@@ -112,6 +121,7 @@ class _Benchmark(Foreign):
     metrics: _Metrics
     requests: _Requests | None = None
     request_totals: _Totals | None = None
+    request_loader: Annotated[_Loader | None, Optional] = None
     duration: Number = None
     start_time: Number = None
     end_time: Number = None
@@ -120,6 +130,8 @@ class _Benchmark(Foreign):
 
 class _Spec(Foreign):
     backend: Annotated[_Backend | None, Optional] = None
+    data: Any = None
+    seed: Any = None
 
 
 class _Config(Foreign):
@@ -128,6 +140,8 @@ class _Config(Foreign):
 
 class _Args(Foreign):
     model: Text = None
+    data: Any = None
+    random_seed: Any = None
 
 
 class _Metadata(Foreign):
@@ -177,7 +191,15 @@ def _run(report: _Report, benchmark: _Benchmark, source: str) -> ServingRun:
         concurrency=concurrency,
         request_rate=rate,
         streamed=backend.stream,
+        workload=_sent(report, benchmark),
     )
+
+
+def _sent(report: _Report, benchmark: _Benchmark) -> tuple[tuple[str, str], ...]:
+    """The data that was asked for and its seed, wherever the version says them."""
+    spec = (report.config.spec if report.config else None) or _Spec()
+    args, loader = report.args or _Args(), benchmark.request_loader or _Loader()
+    return workload(data=spec.data or args.data or loader.data, seed=spec.seed or args.random_seed)
 
 
 def _load_of(strategy: _Strategy | None) -> tuple[int | None, float | None]:
@@ -207,7 +229,9 @@ def _summary(benchmark: _Benchmark) -> ServingSummary:
         prompt_tokens_min=lengths.min,
         prompt_tokens_max=lengths.max,
         ttft_mean_s=seconds(ttft.mean, _MS),
+        ttft_p95_s=seconds((ttft.percentiles or _Percentiles()).p95, _MS),
         e2e_mean_s=seconds(e2e.mean),
+        e2e_p95_s=seconds((e2e.percentiles or _Percentiles()).p95),
         per_token_s=seconds(_successful(metrics.inter_token_latency_ms).mean, _MS),
         output_tokens_mean=_successful(metrics.output_token_count).mean,
         in_flight=_successful(metrics.request_concurrency).mean,

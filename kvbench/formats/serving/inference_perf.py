@@ -30,6 +30,7 @@ class _Statistics(Foreign):
     mean: Number = None
     min: Number = None
     max: Number = None
+    p95: Number = None
 
 
 class _Latency(Foreign):
@@ -194,7 +195,9 @@ def _summary(report: _Report) -> ServingSummary:
         prompt_tokens_min=prompt.min,
         prompt_tokens_max=prompt.max,
         ttft_mean_s=seconds(ttft.mean),
+        ttft_p95_s=seconds(ttft.p95),
         e2e_mean_s=seconds(e2e.mean),
+        e2e_p95_s=seconds(e2e.p95),
         hit_rate=share(hits.mean, 0.01) if hits.mean is not None else share(told),
         external_hit_rate=share(external.mean, 0.01),
         per_token_s=seconds((latency.time_per_output_token or _Statistics()).mean),

@@ -22,6 +22,7 @@ _SHARES = {"percent": 0.01, "fraction": 1.0, "ratio": 1.0}
 class _Statistics(Foreign):
     units: Text = None
     mean: Number = None
+    p95: Number = None
     min: Number = None
     max: Number = None
 
@@ -177,7 +178,9 @@ def _summary(report: _Report, path: Path) -> ServingSummary:
         prompt_tokens_min=lengths.min,
         prompt_tokens_max=lengths.max,
         ttft_mean_s=_seconds(ttft.mean, ttft, path),
+        ttft_p95_s=_seconds(ttft.p95, ttft, path),
         e2e_mean_s=_seconds(e2e.mean, e2e, path),
+        e2e_p95_s=_seconds(e2e.p95, e2e, path),
         hit_rate=_hit_rate(seen.vllm_prefix_cache_hit_rate),
         external_hit_rate=_hit_rate(seen.vllm_external_prefix_cache_hit_rate),
         per_token_s=_per_token_s(latency.time_per_output_token),

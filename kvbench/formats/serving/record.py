@@ -39,7 +39,9 @@ class ServingSummary:
     prompt_tokens_min: float | None = None
     prompt_tokens_max: float | None = None
     ttft_mean_s: float | None = None
+    ttft_p95_s: float | None = None
     e2e_mean_s: float | None = None
+    e2e_p95_s: float | None = None
     hit_rate: float | None = None
     external_hit_rate: float | None = None
     per_token_s: float | None = None
@@ -54,7 +56,8 @@ class ServingRun:
     ``concurrency`` is the most requests that the client kept in flight (None: no limit, or not said), ``request_rate``
     what it sent per second (infinite: all at once). ``lengths_from`` says who counted the prompt tokens: a client's
     count can be far from what the server got (vllm-project/vllm#10847). ``shared_prefixes`` names the data set whose
-    prompts share their beginnings by design. ``notes`` are warnings that only the format sees.
+    prompts share their beginnings by design. ``workload`` is what the tool says of what it sent (data set, seed, ...),
+    by a name that the tool always gives it. ``notes`` are warnings that only the format sees.
     """
 
     tool: str
@@ -68,6 +71,7 @@ class ServingRun:
     streamed: bool | None = None
     lengths_from: Literal["server", "client"] | None = None
     shared_prefixes: str | None = None
+    workload: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -79,6 +80,16 @@ def share(value: float | None, unit: float = 1.0) -> float | None:
     """A share from 0 to 1; None for what cannot be one."""
     scaled = None if value is None else value * unit
     return scaled if scaled is not None and 0 <= scaled <= 1 else None
+
+
+def workload(**named: Any) -> tuple[tuple[str, str], ...]:
+    """What was sent, by name, as texts that are equal where the values are; without what the file does not say."""
+    known = {name: value for name, value in named.items() if value not in (None, "", [], {})}
+    return tuple((name.replace("_", " "), _canonical(value)) for name, value in known.items())
+
+
+def _canonical(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
 
 
 def _section(value: Any) -> Any:

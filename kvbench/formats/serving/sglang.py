@@ -34,6 +34,7 @@ class _Result(FlatResult):
     server_info: Annotated[_Server | None, Optional] = None
     cache_report: Annotated[_CacheReport | None, Optional] = None
     mean_e2e_latency_ms: Number = None
+    p95_e2e_latency_ms: Number = None
 
 
 def accepts(documents: tuple[Any, ...]) -> bool:
@@ -65,6 +66,7 @@ def _run(result: _Result, path: Path) -> ServingRun:
             result,
             requests,
             e2e_mean_ms=result.mean_e2e_latency_ms,
+            e2e_p95_ms=result.p95_e2e_latency_ms,
             hit_rate=hit_rate,
         ),
         requests=requests,
@@ -72,4 +74,5 @@ def _run(result: _Result, path: Path) -> ServingRun:
         request_rate=result.request_rate,
         lengths_from="client",
         shared_prefixes=result.shared_prefixes,
+        workload=result.sent,
     )

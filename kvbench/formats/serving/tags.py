@@ -20,6 +20,7 @@ class Metric(Foreign):
     avg: Number = None
     min: Number = None
     max: Number = None
+    p95: Number = None
 
 
 class Tags(Foreign):
@@ -70,6 +71,8 @@ def summary_of(tags: Tags) -> ServingSummary:
         prompt_tokens_min=lengths.min,
         prompt_tokens_max=lengths.max,
         ttft_mean_s=in_seconds(ttft.avg, ttft.unit),
+        ttft_p95_s=in_seconds(ttft.p95, ttft.unit),
+        e2e_p95_s=in_seconds(e2e.p95, e2e.unit),
         e2e_mean_s=in_seconds(e2e.avg, e2e.unit),
         hit_rate=share(cached.avg, 0.01),
         per_token_s=in_seconds(between.avg, between.unit),

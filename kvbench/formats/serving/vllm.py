@@ -22,6 +22,7 @@ _KEYS = frozenset({"model_id", "num_prompts", "request_throughput"})
 class _Result(FlatResult):
     model_id: Text = None
     mean_e2el_ms: Number = None
+    p95_e2el_ms: Number = None
 
 
 def accepts(documents: tuple[Any, ...]) -> bool:
@@ -46,10 +47,11 @@ def _run(result: _Result, path: Path) -> ServingRun:
         tool_version=None,
         model=result.model_id,
         source=path.name,
-        summary=summary_of(result, requests, e2e_mean_ms=result.mean_e2el_ms),
+        summary=summary_of(result, requests, e2e_mean_ms=result.mean_e2el_ms, e2e_p95_ms=result.p95_e2el_ms),
         requests=requests,
         concurrency=result.limit,
         request_rate=result.request_rate,
         lengths_from="client",
         shared_prefixes=result.shared_prefixes,
+        workload=result.sent,
     )

@@ -1,0 +1,1 @@
+"""Serving runs side by side: did an offload tier bring what was predicted? (pure, but for loading)"""

@@ -1,0 +1,67 @@
+"""What the server, its GPUs and its storage tiers counted during one run, under the names of each engine.
+
+Names: vllm/v1/metrics/loggers.py (0.33; ``gpu_cache_usage_perc`` and ``gpu_prefix_cache_*`` before), vLLM's tiering
+connector, sglang/srt/metrics/collector.py, and NVIDIA's dcgm-exporter, as AIPerf renames it too. Tokens that were found
+outside the engine are counted among those that its own cache did not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvbench.formats.metrics.record import Metrics
+
+_LOCAL = (
+    ("vllm:prefix_cache_hits", "vllm:prefix_cache_queries"),
+    ("vllm:gpu_prefix_cache_hits", "vllm:gpu_prefix_cache_queries"),
+    ("sglang:cached_tokens", "sglang:prompt_tokens"),
+)
+_EXTERNAL = (("vllm:external_prefix_cache_hits", "vllm:external_prefix_cache_queries"),)
+_KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
+_PREEMPTIONS = ("vllm:num_preemptions", "sglang:num_retracted_reqs")
+_GPU = ("DCGM_FI_DEV_GPU_UTIL", "nvidia_gpu_utilization")
+_READ, _WRITTEN = "vllm:kv_offload_tiering_read_bytes", "vllm:kv_offload_tiering_write_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """Shares from 0 to 1 and counts; None for what was not recorded. The bytes are by the name of the tier.
+
+    ``external_hit_rate`` is over the tokens that the engine's own cache did not hold, ``external_tokens`` how many of
+    them another tier gave back.
+    """
+
+    local_hit_rate: float | None = None
+    external_hit_rate: float | None = None
+    external_tokens: float | None = None
+    kv_usage_mean: float | None = None
+    kv_usage_highest: float | None = None
+    preemptions: float | None = None
+    gpu_utilization: float | None = None
+    read_bytes: Mapping[str, float] = field(default_factory=dict)
+    written_bytes: Mapping[str, float] = field(default_factory=dict)
+
+
+def state_of(metrics: Metrics) -> ServerState:
+    """What the metrics of a run say of the server."""
+    utilization = metrics.mean(*_GPU)
+    return ServerState(
+        local_hit_rate=_rate(metrics, _LOCAL),
+        external_hit_rate=_rate(metrics, _EXTERNAL),
+        external_tokens=metrics.grew(*(hits for hits, _ in _EXTERNAL)),
+        kv_usage_mean=metrics.mean(*_KV_USAGE),
+        kv_usage_highest=metrics.highest(*_KV_USAGE),
+        preemptions=metrics.grew(*_PREEMPTIONS),
+        gpu_utilization=None if utilization is None else utilization / 100,
+        read_bytes=metrics.grew_by(_READ, "tier"),
+        written_bytes=metrics.grew_by(_WRITTEN, "tier"),
+    )
+
+
+def _rate(metrics: Metrics, names: tuple[tuple[str, str], ...]) -> float | None:
+    for hits, queries in names:
+        found, asked = metrics.grew(hits), metrics.grew(queries)
+        if found is not None and asked:
+            return min(1.0, found / asked)
+    return None
