@@ -108,7 +108,8 @@ def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: Co
                 allow_shared=consent.allow_shared,
             )
     finally:
-        write_summary(opened.path)
+        if (opened.path / results.RESULT_NAME).exists():
+            write_summary(opened.path)
         console.note(f"run directory: {opened.path}")
 
 

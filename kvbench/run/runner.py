@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -134,6 +135,7 @@ class _Session:
         result: RunResult,
     ) -> None:
         self.measurement, self.run_dir = measurement, run_dir
+        self.run_dir_status = run_dir.stat()
         self.drivers: dict[str, Driver] = {name: program.driver(self._rate) for name, program in programs.items()}
         self.watch: Watch | None = None
         self.progress, self.decided, self.limits = progress, decided, limits
@@ -330,6 +332,16 @@ class _Session:
             self.watch = None
             events.mark(series, watch.events())
 
+    def _require_run_dir(self) -> None:
+        """MeasurementError unless the run directory is the one that this run began with: the evidence lies there."""
+        with suppress(OSError):
+            if os.path.samestat(self.run_dir_status, self.run_dir.stat()):
+                return
+        raise MeasurementError(
+            f"the run directory {self.run_dir} was removed or replaced while the run lasted; what was measured is gone "
+            "with it, so measure again with another -o."
+        )
+
     def _keep(
         self, point: Point, rounds: Sequence[Observation], *, unfinished: str | None = None, stopped: bool = False
     ) -> None:
@@ -337,6 +349,7 @@ class _Session:
 
         Of a round that was ``stopped`` the numbers are shown, and a resumed run measures it anew.
         """
+        self._require_run_dir()
         pooled = pool(rounds)
         folder = f"{POINTS_FOLDER}/{point.id}"
         in_rounds = (self.run_dir / folder / "round-1").is_dir()
