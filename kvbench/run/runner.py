@@ -16,7 +16,7 @@ from typing import Protocol
 from kvbench.checks import judge
 from kvbench.checks.requests import by_lane
 from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site, unmeasured
-from kvbench.errors import Interrupted, MeasurementError, TierError
+from kvbench.errors import Interrupted, MeasurementError, RemovalHangs, TierError
 from kvbench.host.interruption import interruptible
 from kvbench.record import events, results
 from kvbench.record.batches import SEPARATE_S, spans_of
@@ -98,6 +98,7 @@ def run(
     """
     progress = progress or Silent()
     again = " and ".join(["--resume", *(f"the same {option}" for option in measurement.commands)])
+    hangs: RemovalHangs | None = None
     with interruptible(lambda: f"what finished is saved, continue with {again}."):
         tiers = {plan.name: kinds.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         for plan in measurement.tiers:
@@ -117,7 +118,12 @@ def run(
             session.prepare(plan, tiers[plan.name])
         # Repeats pair the tiers, which then hold their data at the same time; one visit each needs one tier at a time.
         for group in [pending] if measurement.repeats > 1 else [[plan] for plan in pending]:
-            session.measure(group, tiers)
+            try:
+                session.measure(group, tiers)
+            except RemovalHangs as error:
+                hangs = error
+    if hangs is not None:
+        raise hangs
     return session.result
 
 
