@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,26 @@ def test_a_log_is_read_back_without_its_torn_line(tmp_path: Path) -> None:
     assert log.load(path).records == (*records, record(2.0))
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "[]\n", '{"log_version": 9}\n', "x\n", "\0\n", "[" * 100_000 + "\n"])
+def _head_without(key: str) -> str:
+    head = {"log_version": log.LOG_VERSION, "created": "now", "plan": asdict(a_plan())}
+    del head[key]
+    return json.dumps(head) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}\n",
+        _head_without("created"),
+        _head_without("plan"),
+        "[]\n",
+        '{"log_version": 9}\n',
+        "x\n",
+        "\0\n",
+        "[" * 100_000 + "\n",
+    ],
+)
 def test_a_damaged_log_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(text)

@@ -18,17 +18,35 @@ LONGEST_CALL_S = 60.0
 LONGEST_CALL_VARIABLE = "KVBENCH_LONGEST_CALL_S"
 
 # Numbers of the system calls that wait for a file system (Linux: asm-generic/unistd.h, arch/x86/entry syscall_64.tbl).
-# Those of the first set take a descriptor as their first argument, those of the second a directory's, or AT_FDCWD.
+# Those of the first set take a descriptor as their first argument, those of the second a directory's, or AT_FDCWD;
+# those of the third say nothing of a file: names from the working directory, and queues (io_submit, io_uring_enter).
+# fmt: off
 _X86 = (
-    frozenset({0, 1, 3, 5, 17, 18, 19, 20, 73, 74, 75, 77, 78, 138, 217, 221, 277, 285, 295, 296, 306}),
-    frozenset({257, 258, 262, 263, 264, 265, 269, 280, 316, 332, 439}),
-    frozenset({2, 4, 6, 21, 76, 80, 82, 83, 84, 85, 86, 87, 88, 89, 90, 92, 132, 137, 188, 191, 194}),
+    frozenset({
+        0, 1, 3, 5, 17, 18, 19, 20, 72, 73, 74, 75, 77, 78, 138, 187, 190, 193, 196, 199, 217, 221, 277, 285,
+        295, 296, 306, 326, 327, 328,
+    }),
+    frozenset({
+        257, 258, 259, 260, 262, 263, 264, 265, 266, 269, 280, 316, 332, 437, 439,
+    }),
+    frozenset({
+        2, 4, 6, 21, 26, 59, 76, 80, 82, 83, 84, 85, 86, 87, 88, 89, 90, 92, 132, 137, 162, 188, 191, 194, 208,
+        209, 333, 426,
+    }),
 )
 _ARM = (
-    frozenset({32, 44, 46, 47, 50, 52, 55, 57, 61, 63, 64, 65, 66, 67, 68, 69, 70, 80, 82, 83, 84, 223, 267}),
-    frozenset({34, 35, 36, 37, 38, 48, 53, 54, 56, 78, 79, 88, 276, 291, 439}),
-    frozenset({5, 8, 11, 43, 45, 49}),
+    frozenset({
+        7, 10, 13, 16, 25, 32, 44, 46, 47, 50, 52, 55, 57, 61, 63, 64, 65, 66, 67, 68, 69, 70, 80, 82, 83, 84,
+        213, 223, 267, 285, 286, 287,
+    }),
+    frozenset({
+        33, 34, 35, 36, 37, 38, 48, 53, 54, 56, 78, 79, 88, 276, 291, 437, 439,
+    }),
+    frozenset({
+        2, 4, 5, 8, 11, 43, 45, 49, 81, 221, 227, 292, 426,
+    }),
 )
+# fmt: on
 _NONE: tuple[frozenset[int], ...] = (frozenset(), frozenset(), frozenset())
 _CALLS = {"x86_64": _X86, "aarch64": _ARM}
 
@@ -40,6 +58,7 @@ _NO_FILE = ("/dev/pts/", "/dev/tty", "/dev/null", "/dev/console", "/proc/")
 class Waiting:
     """One call that a thread is in: equal to a later one only if it is the same; ``place`` where it is known."""
 
+    process: int
     thread: int
     call: str
     switches: int
@@ -54,10 +73,12 @@ class LongCalls:
         self._pid = pid
         self._since: dict[Waiting, float] = {}
 
-    def oldest(self) -> tuple[Waiting, float] | None:
+    def oldest(self, *, with_children: bool = False) -> tuple[Waiting, float] | None:
         """The call that was there at every look for longest, and for how many seconds; None where no thread waits."""
         now = time.monotonic()
-        self._since = {call: self._since.get(call, now) for call in waiting_for_files(self._pid)}
+        looked_at = family(self._pid) if with_children else [self._pid]
+        found = frozenset[Waiting]().union(*map(waiting_for_files, looked_at))
+        self._since = {call: self._since.get(call, now) for call in found}
         call = min(self._since, key=lambda call: self._since[call], default=None)
         return None if call is None else (call, now - self._since[call])
 
@@ -73,6 +94,16 @@ def longest_call_s() -> float:
         return float(os.environ[LONGEST_CALL_VARIABLE])
     except (KeyError, ValueError):
         return LONGEST_CALL_S
+
+
+def family(pid: int) -> list[int]:
+    """The process and all that it started and that still live, as far as their parents live."""
+    found = [pid]
+    for process in found:
+        with suppress(OSError, ValueError):
+            for task in Path(f"/proc/{process}/task").iterdir():
+                found += map(int, _text(task / "children").split())
+    return found
 
 
 def waiting_for_files(pid: int) -> frozenset[Waiting]:
@@ -99,9 +130,12 @@ def _of_thread(process: Path, task: Path) -> Waiting | None:
     number, *arguments = call.split()
     if number == "running":
         return None
-    # In no call: a fault of a mapped file, where the wait is one that no signal ends.
-    is_file, place = (state == "D", None) if number == "-1" else _file_of(process, int(number), arguments)
-    return Waiting(int(task.name), call, _switches(task), place) if is_file else None
+    # -1: in no call, so in a fault of a mapped file.
+    is_file, place = (False, None) if number == "-1" else _file_of(process, int(number), arguments)
+    # A wait that no signal ends is one for a device or a server, whatever the call.
+    if not is_file and state != "D":
+        return None
+    return Waiting(int(process.name), int(task.name), call, _switches(task), place)
 
 
 def _file_of(process: Path, number: int, arguments: list[str]) -> tuple[bool, str | None]:

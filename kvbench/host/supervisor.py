@@ -19,8 +19,8 @@ from types import FrameType
 from kvbench.errors import EXIT_CRASH, EXIT_INTERRUPTED, EXIT_MEASUREMENT, EXIT_OUTPUT, EXIT_READER_GONE
 from kvbench.host.stuck import LongCalls, Waiting, longest_call_s
 
-# After Ctrl-C a call that returns lets the child save and clean up; that it waits is said before.
-_SAID_AFTER_S = 0.8
+# After Ctrl-C the child saves and cleans up; what takes longer is said, and what hangs is left.
+_SAID_AFTER_S = 0.5
 _LONGEST_CALL_AFTER_SIGNAL_S = 5.0
 _POLL_S = 0.2
 # Looking takes processor time from what is measured: seldom, unless somebody waits for it.
@@ -160,27 +160,30 @@ class _Supervisor:
         return broken if broken and code in (0, EXIT_MEASUREMENT) else code
 
     def _hung(self) -> tuple[Waiting, float] | None:
-        """A call of the child that has not returned for too long, and for how many seconds."""
-        found = self.calls.oldest()
-        if found is None:
-            return None
-        oldest, waited_s = found
+        """A call of the child that has not returned for too long, and for how many seconds.
+
+        After a signal also one of what the child has started (fio, its guard) and waits for.
+        """
+        found = self.calls.oldest(with_children=self.signalled is not None)
         if self.signalled is None:
-            return found if waited_s >= self.longest_s else None
+            return found if found is not None and found[1] >= self.longest_s else None
         number, at = self.signalled
-        asked_s = min(waited_s, time.monotonic() - at)
+        asked_s = time.monotonic() - at
         if asked_s >= _SAID_AFTER_S and not self.said:
             self.said = True
-            self._say(f"{number.name}: waiting for a call on {oldest.place or self.places} to return.")
-        return found if asked_s >= min(self.longest_s, _LONGEST_CALL_AFTER_SIGNAL_S) else None
+            place = None if found is None or found[1] < _SAID_AFTER_S / 2 else found[0].place or self.places
+            doing = f"waiting for a call on {place} to return" if place else "saving what finished, and cleaning up"
+            self._say(f"{number.name}: {doing}.")
+        longest_s = min(self.longest_s, _LONGEST_CALL_AFTER_SIGNAL_S)
+        return found if found is not None and min(found[1], asked_s) >= longest_s else None
 
     def _leave(self, hung: Waiting, waited_s: float) -> int:
         with suppress(ProcessLookupError):
             os.kill(self.child, signal.SIGKILL)
         self._say(
             f"a call on {hung.place or self.places} has not returned for {waited_s:.0f} s: the tier hangs. What "
-            f"finished is saved; process {self.child} stays until the tier answers, then 'kvbench clean' removes what "
-            "is left on it."
+            f"finished is saved; process {hung.process} stays until the tier answers, then 'kvbench clean' removes "
+            "what is left on it."
         )
         return EXIT_INTERRUPTED if self.signalled else EXIT_MEASUREMENT
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -95,7 +96,9 @@ def _replace(container: Any, key: Any, random: Random) -> None:
 def _scale(container: Any, key: Any, random: Random) -> None:
     value = container[key]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        container[key] = value * random.choice((-1, 0, 2, 1000, 1e9, 1e-9, 10**18))
+        # A number that was made odd before may be beyond what a float holds.
+        with suppress(OverflowError):
+            container[key] = value * random.choice((-1, 0, 2, 1000, 1e9, 1e-9, 10**18))
 
 
 def _delete(container: Any, key: Any, random: Random) -> None:

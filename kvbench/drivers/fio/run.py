@@ -155,14 +155,17 @@ def _run(
             start_new_session=True,
             pass_fds=[*unnamed, *inherited],
         )
+        interrupted, timed_out = None, False
         try:
             timed_out = not _wait(child, log, timeout_s, on_rate)
         except Interrupted as error:
-            stop(child)
-            raise JobInterrupted(str(error), _finished(child, output, errors, timed_out=False)) from None
+            interrupted = error
         finally:
             stop(child)
-    return _finished(child, output, errors, timed_out=timed_out)
+    finished = _finished(child, output, errors, timed_out=timed_out)
+    if interrupted is not None:
+        raise JobInterrupted(str(interrupted), finished)
+    return finished
 
 
 def _finished(child: subprocess.Popen[bytes], output: Path, errors: Path, *, timed_out: bool) -> Finished:

@@ -45,6 +45,14 @@ class Saved:
     complete_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the first line says."""
+
+    created: str
+    plan: Plan
+
+
 class Log:
     """A log open for appending, by this process alone."""
 
@@ -94,7 +102,7 @@ def load(path: Path) -> Saved:
         head = json_of(lines[0], "refuse")
         if head["log_version"] != LOG_VERSION:
             raise ValueError(f"version {head['log_version']} is not known here")
-        plan = schema_of(Plan).validate_python(head["plan"])
+        begun = schema_of(_Head).validate_python(head)
         reader = schema_of(Record)
         records = []
         for number, line in enumerate(lines[1:], start=2):  # noqa: B007 - named in the message below
@@ -102,7 +110,7 @@ def load(path: Path) -> Saved:
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         first = str(error).splitlines()[0]
         raise InputFileError(f"{path}: line {number} is damaged ({first}); start again with another -o.") from None
-    return Saved(plan, str(head["created"]), tuple(records), len(complete))
+    return Saved(begun.plan, begun.created, tuple(records), len(complete))
 
 
 def _locked(path: Path, mode: str) -> IO[bytes]:
