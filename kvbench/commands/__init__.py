@@ -89,7 +89,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "arms": Command(
             "arms:arms",
             "Print the commands of a comparison: servers, load generator, order and clean-up. Nothing is started.",
-            "kvbench arms plan.yaml > arms.sh",
+            "kvbench arms plan.yaml",
         ),
         "compare": Command(
             "compare:compare",
