@@ -65,6 +65,15 @@ def parse_runtime(text: str) -> int | None:
     return int(text)
 
 
+def parse_mix_share(text: str) -> int | None:
+    """Percent of ``--rwmixread``, or None for ``auto``."""
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) <= 99:
+        raise UsageError(f"--rwmixread {text!r}: write whole percents from 1 to 99, or auto.")
+    return int(text)
+
+
 def parse_precision(text: str) -> float:
     """The share of ``--precision 10%`` as a fraction."""
     return parse_share(text, "--precision")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, ClassVar, cast
 
 import typer
@@ -20,6 +21,7 @@ from kvbench.commands.options import (
     TpOption,
     counts_of,
     limits_by_tier,
+    parse_mix_share,
     parse_precision,
     parse_runtime,
 )
@@ -34,6 +36,7 @@ from kvbench.record.results import Access, Mix, Use
 from kvbench.run.before_read import parse_command
 from kvbench.run.measurement import Measurement, Method, TierPlan, plan_tier
 from kvbench.run.plan import points_for, uses_of
+from kvbench.simulate.mix import read_percent
 from kvbench.tiers.consent import require_consent, require_nearby, require_unshared
 from kvbench.tiers.kinds import inspect
 from kvbench.tiers.tier import Tier
@@ -108,8 +111,23 @@ class MethodOptions:
         parsed(parse_mixes, "--mix", metavar="MIX,...", help="What to measure: mixed (reads and writes), read, write."),
     ] = _MIXES
     rwmixread: Annotated[
-        int, typer.Option("--rwmixread", min=1, max=99, help="Share of reads in the mix, in percent.")
+        int | None,
+        parsed(
+            parse_mix_share,
+            "--rwmixread",
+            metavar="PERCENT",
+            help="Share of reads in the mix, in percent, or auto: what --from-workingset found.",
+        ),
     ] = 75
+    from_workingset: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-workingset",
+            metavar="FILE",
+            help="With --rwmixread auto: what 'kvbench workingset --json' said of the tier of this name, or of its "
+            "only one behind the CPU's memory.",
+        ),
+    ] = None
     numjobs: Annotated[
         tuple[int, ...] | None,
         parsed(
@@ -315,12 +333,21 @@ class AskedRun:
         own = () if self.method.published else sorted({use.parallelism_per_request for use in uses})
         return tuple(dict.fromkeys((*_PUBLISHED_JOBS, *own)))
 
+    def _read_percent(self) -> int:
+        share, path = self.method.rwmixread, self.method.from_workingset
+        if (share is None) != (path is not None):
+            raise UsageError("--rwmixread auto and --from-workingset FILE go together; give both or neither.")
+        if share is not None:
+            return share
+        assert path is not None
+        return read_percent(path, _targets(self.tiers))
+
     def measured_by(self, uses: Sequence[Use]) -> Method:
         """The method of every tier of the run."""
         return Method(
             numjobs=self.numjobs(uses),
             io_bytes=tuple(use.io_bytes for use in uses),
-            rwmixread=self.method.rwmixread,
+            rwmixread=self._read_percent(),
             access=self.method.access,
             published=self.method.published,
             layout=self.method.layout,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -10,6 +11,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from kvbench import console
+from kvbench.commands.engine_options import EngineOptions
 from kvbench.commands.groups import parsed
 from kvbench.commands.options import JsonOption, KvDtypeOption, TpOption, counts_of, parse_share
 from kvbench.commands.trace_options import TraceOptions
@@ -17,9 +19,14 @@ from kvbench.errors import UsageError
 from kvbench.layout.models import size_model
 from kvbench.layout.sized import SizedModel
 from kvbench.report.data import clean
+from kvbench.report.listings import simulated as listing
 from kvbench.report.reuse import answer_json, notes, points_sheet, shares_sheet, summary_sheet, working_set_sheet
+from kvbench.simulate.contract import configurations_json, sizing_json
+from kvbench.simulate.run import Simulated, simulate
+from kvbench.simulate.sizing import Sizing, endurance, size_for, switched
 from kvbench.traces.answer import Answer, Capacity, answer
-from kvbench.traces.weights import block_weight
+from kvbench.traces.trace import Trace
+from kvbench.traces.weights import BlockWeight, block_weight
 from kvbench.units import parse_size, split_list
 
 
@@ -120,6 +127,7 @@ def workingset(
     source: TraceOptions,
     model: CachedModelOptions,
     question: QuestionOptions,
+    engine: EngineOptions,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -144,18 +152,56 @@ def workingset(
             "hash_ids or session_id."
         )
     weight = None if sized is None else block_weight(sized, loaded.trace.block_tokens)
+    simulated = _simulate(engine, sized, weight, loaded.trace)
     found = answer(loaded.trace, weight, question.capacities, question.window_minutes, question.sample)
     if json:
         broken = asdict(loaded.broken)
-        console.print_json({**answer_json(found), "model": _model_json(sized), "broken": broken})
+        console.print_json({**answer_json(found), **simulated.json(), "model": _model_json(sized), "broken": broken})
     else:
         _show(found, sized, source.path, loaded.format)
+        simulated.show(loaded.trace)
     if output is not None:
         # matplotlib
         from kvbench.report.reuse_drawing import write_files
 
         for written in write_files(found, output):
             console.note(f"wrote {written}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The configurations that were simulated, and what was asked about them."""
+
+    found: Sequence[Simulated] = ()
+    changed: Mapping[str, Sequence[Simulated]] = field(default_factory=dict)
+    sizing: Sizing | None = None
+
+    def json(self) -> dict[str, object]:
+        return {**configurations_json(self.found, self.changed), "sizing": sizing_json(self.sizing)}
+
+    def show(self, trace: Trace) -> None:
+        console.print_sheets([listing.tiers(self.found), listing.changes(self.found, self.changed)])
+        for line in listing.notes(self.found):
+            console.print_text(line)
+        for item in self.found:
+            capacities = {one.name: one.capacity_bytes for one in item.configuration.secondary}
+            for tier in item.tiers:
+                worn = endurance(trace, tier, capacities.get(tier.name))
+                if worn is not None:
+                    text = listing.endurance_text(tier, item.configuration, worn.drive_writes_per_day)
+                    console.print_text(text)
+        if self.sizing is not None:
+            console.print_text(listing.sizing_text(self.sizing))
+
+
+def _simulate(asked: EngineOptions, sized: SizedModel | None, weight: BlockWeight | None, trace: Trace) -> _Tried:
+    if not asked.asked:
+        return _Tried()
+    if sized is None or weight is None:
+        raise UsageError("an engine's tiers need --model, which says what a block weighs.")
+    engine, tried = asked.engine(sized, weight, trace), asked.configurations()
+    sizing = None if asked.size_for is None else size_for(trace, engine, asked.cpu or engine.gpu_bytes, asked.size_for)
+    return _Tried(simulate(trace, engine, tried), switched(trace, engine, tried, asked.what_if), sizing)
 
 
 def _model_json(sized: SizedModel | None) -> dict[str, object] | None:
