@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.border.escaping import escaped
-from kvbench.errors import TierError, ToolError
+from kvbench.errors import RemovalHangs, TierError, ToolError
 from kvbench.record.results import TierPlace
 from kvbench.tiers import ceph, parents
 from kvbench.tiers.data import Data, FileData
@@ -250,7 +250,7 @@ def inspect(name: str, target: str) -> DirectoryTier:
 def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
     """A fresh marked sub-directory of the tier, removed at the end whatever happens, also after SIGKILL (see guard).
 
-    What stays is said on stderr; ``kvbench clean`` finds it.
+    What stays is said on stderr; ``kvbench clean`` finds it. RemovalHangs when the tier does not answer.
     """
     remove_leftovers(tier.path)
     token = secrets.token_hex(8)
@@ -268,6 +268,9 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
             if left:
                 later = f"'kvbench clean --tier {escaped(str(tier.path))}' removes it later"
                 _say(f"{escaped(str(path))} was not removed: {left}; {later}.")
+        # Not beside another error, which says more.
+        if guard.hangs:
+            raise RemovalHangs(f"{path} could not be removed, because the tier does not answer")
 
 
 def _new_marked(tier: DirectoryTier, path: Path, token: str, stack: ExitStack) -> HeldDirectory:
