@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kvbench.border.escaping import escaped
 from kvbench.errors import RemovalHangs, TierError, ToolError
+from kvbench.record.results import TierPlace
 from kvbench.tiers import ceph, parents
 from kvbench.tiers.data import Data, FileData
 from kvbench.tiers.device import device_facts, sector_bytes
@@ -75,6 +76,11 @@ class DirectoryTier(Ordinary):
     def shared(self) -> bool | None:
         """Whether the file system is other hosts' as well."""
         return is_shared(self.mount)
+
+    @property
+    def place(self) -> TierPlace | None:
+        """The directory."""
+        return TierPlace(str(self.path))
 
     @property
     def storage(self) -> str:
