@@ -30,7 +30,7 @@ from tests.lab.conversations import (
     simulated,
     trace_of,
 )
-from tests.lab.engine import BLOCK_TOKENS, Engine, Wish, serving
+from tests.lab.engine import BLOCK_TOKENS, Engine, Wish, serving, write_model
 
 _MODEL = "tiny"
 
@@ -58,13 +58,12 @@ def settled(engine: Engine) -> Found:
 
 def observed(engines: Sequence[Engine], requests: Requests, routes: Sequence[int]) -> list[Found]:
     """What each request found, from the counters around it."""
-    last = [settled(engine) for engine in engines]
     found = []
     for (_, prompt), route in zip(requests, routes, strict=True):
+        before = counted(engines[route])
         engines[route].ask(prompt)
-        now, before = settled(engines[route]), last[route]
+        now = settled(engines[route])
         found.append(Found(*(getattr(now, name) - getattr(before, name) for name in Found.__slots__)))
-        last[route] = now
     return found
 
 
@@ -88,10 +87,14 @@ def run(arm: Arm, sizes: Sizes, requests: Requests, servers: int, policy: Policy
         "--num-gpu-blocks-override", str(sizes.gpu), "--max-num-batched-tokens", str(STEP_TOKENS),
         "--max-model-len", str((sizes.gpu - NULL_BLOCKS) * BLOCK_TOKENS),
     )  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="kvbench-simulate-") as tier, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="kvbench-simulate-") as folder, ExitStack() as stack:
+        tier = Path(folder) / "tier"
+        tier.mkdir()
+        # Servers share blocks only where they call the model alike: its name is part of where they lie.
+        model = ("--model", str(write_model(Path(folder), _MODEL)))
         wish = Wish(
-            arm, _MODEL, Path(tier) if arm == "fs" else None, sizes.cpu * BLOCK_BYTES,
-            arguments, {"eviction_policy": policy},
+            arm, _MODEL, tier if arm == "fs" else None, sizes.cpu * BLOCK_BYTES, (*arguments, *model),
+            {"eviction_policy": policy},
         )  # fmt: skip
         engines = [stack.enter_context(serving(wish)) for _ in range(servers)]
         theirs = observed(engines, requests, routes)

@@ -17,6 +17,13 @@ RECORDED: dict[tuple[Arm, Policy], Found] = {
 }
 
 
+def test_two_servers_with_one_tier() -> None:
+    trace = trace_of(list(prompts(sessions=8, turns=8, seed=1)))
+    found = simulated(trace, *case_of("fs", Sizes(gpu=40, cpu=64), servers=2, policy="lru"))
+    sums = Found(*(sum(getattr(one, name) for one in found) for name in Found.__slots__))
+    assert sums == Found(38_016, 44_160, 306_184_192, 154_140_672)
+
+
 @pytest.mark.parametrize(("arm", "policy"), RECORDED)
 def test_the_simulation_counts_what_the_engine_counted(arm: Arm, policy: Policy) -> None:
     trace = trace_of(list(prompts(sessions=8, turns=8, seed=1)))

@@ -110,7 +110,7 @@ def run(
         result = replace(
             result,
             tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()},
-            tier_traits={name: TierTraits(tier.shared) for name, tier in tiers.items()},
+            tier_traits={name: TierTraits(tier.shared, tier.place) for name, tier in tiers.items()},
         )
         session = _Session(measurement, run_dir, programs, progress, decided, limits, result)
         pending = [plan for plan in measurement.tiers if session.visits([plan])]
