@@ -51,7 +51,7 @@ def test_ceph_range_of_prometheus() -> None:
 
 
 def test_an_export_is_cut_to_the_time_of_the_run() -> None:
-    """The counters arrived between 12 and 17 s later: the time of the work alone holds none of them."""
+    """The counters arrived between 8 and 13 s later: the time of the work alone holds none of them."""
     path = RECORDED / "ceph_range.json"
     assert pool(storage_of(ranges.read(path, BUSY))) == Traffic()
     assert pool(storage_of(ranges.read(path, replace(BUSY, end_s=BUSY.end_s + 20)))).read_bytes == READ
