@@ -1,8 +1,8 @@
 """What a storage cluster moved during one run, as its own counters say (pure).
 
 Ceph: the pools' counters of the manager's prometheus module (DF_POOL; seen with 16.2), which count what clients read
-and wrote, once whatever the copies. Without pools the OSDs' own counters of client operations (ceph-exporter), which also
-give a latency. Both count every client of the cluster, not only the engine.
+and wrote, once whatever the copies. Without pools the OSDs' own counters of client operations (ceph-exporter), which
+also give a latency. Both count every client of the cluster, not only the engine.
 """
 
 from __future__ import annotations
