@@ -60,6 +60,11 @@ def test_the_documented_plan(kvbench: Run, tmp_path: Path) -> None:
     assert script.rstrip().endswith("cpu+cephfs=runs/cpu+cephfs")
 
 
+def test_as_many_runs_as_a_plan_may_have(kvbench: Run, tmp_path: Path) -> None:
+    outcome = kvbench("arms", written(tmp_path / "plan.yaml", repeats=1250), "--json")
+    assert len(json.loads(outcome.out)["visits"]) == 10_000
+
+
 def test_guidellm(kvbench: Run, tmp_path: Path) -> None:
     plan = written(tmp_path / "plan.yaml", generator__tool="guidellm", generator__kind="json_file")
     outcome = kvbench("arms", plan)
@@ -89,6 +94,7 @@ def test_words_with_blanks_and_quotes_stay_words(kvbench: Run, tmp_path: Path) -
         ({"generator__tool": "wrk"}, "generator.tool"),
         ({"generator__kind": "mooncake_trace"}, "--no-fixed-schedule"),
         ({"generator__seeds": 1}, "generator.seeds"),
+        ({"repeats": 1251}, "10008 runs are more than 10,000"),
         ({"model": None}, "model: Field required"),
         ({"url": "http://x\n"}, "url"),
         ({"model": "no-such-model-anywhere"}, "no-such-model-anywhere"),

@@ -13,6 +13,8 @@ from kvbench.errors import InputFileError, UsageError
 from kvbench.units import is_one_line, parse_size
 
 Tool = Literal["aiperf", "guidellm"]
+# Years of measuring.
+_MOST_RUNS = 10_000
 # Parts of names of folders: of arms, and of what the tool calls its kinds of data.
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_+.-]*$"
 
@@ -94,6 +96,9 @@ def read_plan(path: Path) -> ServingPlan:
 def _require_sound(plan: ServingPlan, path: Path) -> None:
     if len(plan.arms) < 2:
         raise InputFileError(f"{path}: arms: one arm has nothing to be compared with; add a second one.")
+    runs = len(plan.arms) * plan.repeats * len(plan.generator.concurrency)
+    if runs > _MOST_RUNS:
+        raise InputFileError(f"{path}: {runs} runs are more than {_MOST_RUNS:,}; ask for fewer arms, loads or repeats.")
     for name, arm in plan.arms.items():
         if arm.tiers and arm.cpu is None:
             raise InputFileError(f"{path}: arms.{name}: a tier needs cpu: the engine moves every block through it.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import socket
 import stat
@@ -25,7 +24,7 @@ from kvbench.tiers.guard import Guard, processes_with
 from kvbench.tiers.held import Held, HeldDirectory, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
-from kvbench.tiers.removal import PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, why_kept
+from kvbench.tiers.removal import OUR_NAME, PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, why_kept
 from kvbench.tiers.shared import is_shared
 from kvbench.tiers.tier import Ordinary
 from kvbench.tiers.unmounted import unmounted
@@ -34,8 +33,6 @@ from kvbench.units import format_bytes
 if TYPE_CHECKING:
     from kvbench.tiers.tier import Kind
 
-# What kvbench makes; other names are looked at only for a marker.
-_OUR_NAME = re.compile(rf"{WORK_PREFIX}[0-9a-f]{{16}}")
 _MOST_SAID = 3
 
 # Who answers a read of each kind of mount.
@@ -365,7 +362,7 @@ def _leftovers(directory: Path, rule: Rule) -> list[Leftover]:
         except FileNotFoundError:
             continue
         # A user's directory may be called kvbench-results.
-        if kept is None or kept.kind != "unmarked" or _OUR_NAME.fullmatch(path.name):
+        if kept is None or kept.kind != "unmarked" or OUR_NAME.fullmatch(path.name):
             found.append(Leftover(path, kept))
     return found
 
