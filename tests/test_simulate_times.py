@@ -61,9 +61,7 @@ def test_a_shared_tier_serves_replicas_one_after_the_other() -> None:
     trace = one_more(prompts, arrival_s=[0.0, 0.0, 10.0, 10.0, 20.0, 20.0])
     engine, three = replace(ENGINE, replicas=2), TierRates({"nvme": 3.0})
     own, shared = (
-        times(trace, engine, TierSet("t", 3, (SecondaryTier("nvme", shared=shared),)), rates=TierRates({"nvme": 3.0}))[
-            0
-        ]
+        times(trace, engine, TierSet("t", 3, (SecondaryTier("nvme", shared=shared),)), rates=three)[0]
         for shared in (False, True)
     )
     assert shared.ttft_mean_s - own.ttft_mean_s == pytest.approx(1 / 6)
