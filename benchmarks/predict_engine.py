@@ -60,6 +60,8 @@ from tests.lab.state import LlmServer
 
 AIM = 0.15
 _TURNS = 6
+# llama.cpp's n_batch, and vLLM's max_num_batched_tokens where there is no large GPU.
+STEP_TOKENS = 2048
 _COMPUTED_LENGTHS = 6
 _STORED_FILES = 16
 LEVELS = (0.025, 0.975)
@@ -90,9 +92,9 @@ class Subject(ABC):
 class Llama(Subject):
     """llama.cpp: one thread restores slots and computes, one after the other; a file holds the whole prompt."""
 
-    # 4,112 bytes a token, and 50 us to compute one.
+    # A file has 16 bytes more for each token; block files are of whole sectors. 50 us to compute one.
     SHAPE = llm.Shape(width=64, kv_heads=4, head_size=128, feed_forward=64, context_tokens=8192)
-    BYTES_PER_TOKEN, BLOCK_TOKENS = 4112, 16
+    BYTES_PER_TOKEN, BLOCK_TOKENS = 4096, 16
 
     def __init__(self, server: LlmServer, tier: Path, *, wall: bool) -> None:
         """A server that runs; see ``serving``."""
@@ -348,7 +350,8 @@ class Predictor:
         """A whole miss with its interval."""
         low, high = np.quantile(self.curve.drawn_seconds(np.array([float(tokens)]))[:, 0], LEVELS)
         middle = float(self.curve.seconds(tokens)[0])
-        return middle * queued(count), float(low) * queued(count), float(high) * queued(count)
+        times = float(queued(self.curve, float(tokens), count)[0])
+        return middle * times, float(low) * times, float(high) * times
 
     def _around(self, count: int) -> Around:
         lookups = self.measured.reads[1 if count == 1 else self.use.in_flight(count)]
@@ -357,7 +360,9 @@ class Predictor:
 
 def predictor_of(use: Use, measured: Measured) -> Predictor:
     """With what a hit costs beside its reads: the median of those of the middle length less what is predicted."""
-    curve = fit(Samples(tuple(measured.computed), None, "measured here", any_speed=True))
+    curve = replace(
+        fit(Samples(tuple(measured.computed), None, "measured here", any_speed=True)), step_tokens=STEP_TOKENS
+    )
     bare = Predictor(use, measured, curve, 0.0)
     middle = sorted({row.prompt_tokens for row in measured.computed})[_COMPUTED_LENGTHS // 2]
     return replace(bare, overhead_s=max(0.0, statistics.median(measured.hits) - bare.hit_s(1, middle)[0]))

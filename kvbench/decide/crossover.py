@@ -151,7 +151,7 @@ class Versus:
     @cached_property
     def beside_s(self) -> Floats:
         """Seconds that a hit computes all the same, shape (lengths,)."""
-        return still_computed_s(self.curve, self.restore) * queued(self.concurrent)
+        return still_computed_s(self.curve, self.restore, self.concurrent)
 
     @cached_property
     def wins(self) -> NDArray[np.bool_]:
@@ -267,7 +267,9 @@ def within_budget(versus: Versus, seconds: float, confidence: float = CONFIDENCE
     return Budget(
         seconds,
         *budget_reach(versus.restore.tokens, certain, seconds),
-        *budget_reach(measured, versus.curve.seconds(measured) * queued(versus.concurrent), seconds),
+        *budget_reach(
+            measured, versus.curve.seconds(measured) * queued(versus.curve, measured, versus.concurrent), seconds
+        ),
     )
 
 
