@@ -41,7 +41,7 @@ from scipy.stats import binomtest
 
 from benchmarks.predict_restore import Files, Sample, in_directory
 from kvbench.decide.crossover import Crossover, Goal, Verdict, Versus, decide
-from kvbench.decide.recompute import queued
+from kvbench.decide.recompute import computed_s, queued
 from kvbench.decide.restore import Around, MeasuredReads, restore_curve
 from kvbench.drivers import unmeasured
 from kvbench.drivers.replay.calls import Buffer, CallTimes
@@ -348,10 +348,11 @@ class Predictor:
 
     def miss_s(self, count: int, tokens: int) -> tuple[float, float, float]:
         """A whole miss with its interval."""
-        low, high = np.quantile(self.curve.drawn_seconds(np.array([float(tokens)]))[:, 0], LEVELS)
-        middle = float(self.curve.seconds(tokens)[0])
         times = float(queued(self.curve, float(tokens), count)[0])
-        return middle * times, float(low) * times, float(high) * times
+        drawn = self.curve.drawn_seconds(np.array([float(tokens)]))[:, 0]
+        constant = self.curve.draws[:, 0] if len(self.curve.draws) else self.curve.a_s
+        low, high = np.quantile(constant + (drawn - constant) * times, LEVELS)
+        return float(computed_s(self.curve, float(tokens), count)[0]), float(low), float(high)
 
     def _around(self, count: int) -> Around:
         lookups = self.measured.reads[1 if count == 1 else self.use.in_flight(count)]

@@ -31,6 +31,7 @@ from kvbench.decide.crossover import (
 )
 from kvbench.decide.decision import Wanted, decide_runs, same_model, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
+from kvbench.decide.recompute import computed_s, still_computed_s
 from kvbench.decide.restore import Around, MeasuredReads, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, fit
@@ -210,6 +211,15 @@ def test_restores_at_once_are_compared_with_prefills_at_once(
     found = decide(use(), "t", concurrent, measured(1e6), None, prefill, Goal(8000))
     assert found.at_target is not None
     assert found.at_target.recompute_s == pytest.approx(spared_s)
+
+
+@pytest.mark.parametrize(("concurrent", "computed"), [(1, 0.5), (4, 2.0)])
+def test_the_constant_of_a_request_waits_for_nobody(concurrent: int, computed: float) -> None:
+    """What follows the whole blocks is computed for all in one step, 0.5 s each; the constant of 0.1 s is paid once."""
+    prefill = curve(0.1, 0.5 / 8)
+    restore = restore_curve(use(), measured(1e6), concurrent, np.array([1608.0]))
+    assert still_computed_s(prefill, restore, concurrent) == pytest.approx([0.1 + computed])
+    assert computed_s(replace(prefill, step_tokens=10**6), 8.0, concurrent) == pytest.approx([0.1 + computed])
 
 
 @given(st.integers(1, 8))

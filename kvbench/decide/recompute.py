@@ -35,7 +35,15 @@ def drawn_spared_s(curve: PrefillCurve, restored: Floats, concurrent: int) -> Fl
     return curve.drawn_prefix_seconds(restored) * queued(curve, restored, concurrent)
 
 
+def computed_s(curve: PrefillCurve, tokens: Floats | float, concurrent: int) -> Floats:
+    """Seconds of whole prompts without a cache, in the mean, while ``concurrent`` come at once.
+
+    The constant is that of a request (HTTP, scheduling, a token sampled for all of a step at once): none waits for it.
+    """
+    return curve.a_s + spared_s(curve, tokens, concurrent)
+
+
 def still_computed_s(curve: PrefillCurve, restore: RestoreCurve, concurrent: int) -> Floats:
     """Seconds that a hit takes beside its restore: the constant of T, and what comes after its whole blocks."""
-    computed: Floats = curve.seconds(restore.tokens) - curve.prefix_seconds(restore.restored)
-    return computed * queued(curve, restore.tokens - restore.restored, concurrent)
+    after: Floats = curve.prefix_seconds(restore.tokens) - curve.prefix_seconds(restore.restored)
+    return curve.a_s + after * queued(curve, restore.tokens - restore.restored, concurrent)
