@@ -50,6 +50,10 @@ class MeasurementError(KvbenchError):
     exit_code = EXIT_MEASUREMENT
 
 
+class RemovalHangs(MeasurementError):
+    """All that was asked for is done, but the tier does not answer while what was made on it is removed."""
+
+
 class Interrupted(KvbenchError):
     """The user or the system asked kvbench to stop (SIGINT, SIGTERM); what finished is saved."""
 

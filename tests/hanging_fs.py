@@ -2,7 +2,8 @@
 
 ``python -m tests.hanging_fs ROOT MOUNT CONTROL``: while the file CONTROL names a call, every such call on MOUNT waits.
 With a phase behind it (``stat reading``) only once a run has come to that: its own calls tell. CONTROL.hung names what
-waited.
+waited. A third word is what happens instead of waiting for ever: the name of an error, or so many seconds. A phase of
+"-" is every one.
 """
 
 from __future__ import annotations
@@ -36,13 +37,23 @@ class HangingFs(mfusepy.Operations):  # type: ignore[misc]
 
     def _let_through(self, call: str, path: str) -> Path:
         said = False
-        while self.control.read_text().split() in ([call], [call, self.phase]):
+        while (words := self.control.read_text().split()) and words[0] == call:
+            if len(words) > 1 and words[1] not in ("-", self.phase):
+                break
             if not said:
                 said = True
                 with self.hung.open("a") as file:
                     file.write(f"{call} {path}\n")
+            if len(words) > 2:
+                self._misbehave(words[2])
+                break
             time.sleep(_LOOK_S)
         return self._below(path)
+
+    def _misbehave(self, how: str) -> None:
+        if how.isalpha():
+            raise mfusepy.FuseOSError(getattr(errno, how))
+        time.sleep(float(how))
 
     def _enter(self, phase: str, after: str, path: str, size: int = _DATA_BYTES) -> None:
         """Another phase begins with the first call of this kind on data; doctor's probe is none."""

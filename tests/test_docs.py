@@ -79,6 +79,8 @@ def presumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main([*measure, "-o", "reports/my-run"]) == 0
         shutil.copy("reports/my-run/points/nvme-1179648-mixed-j16/fio.json", "fio-output.json")
         assert main(["import", "ceph=fio-output.json", "-o", "reports/theirs"]) == 0
+        plan = (ROOT / "docs" / "compare.md").read_text().partition("```yaml\n")[2].partition("```")[0]
+        (folder / "plan.yaml").write_text(plan)
         for name, ttft_s in (("none", 2.0), ("cpu", 1.0)):
             serving_result(folder / "runs" / name / "result.json", ttft_s)
         assert main(["trace", "make", "-o", "trace.jsonl", "--conversation-num", "20"]) == 0

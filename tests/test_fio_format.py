@@ -147,6 +147,16 @@ def test_deep_nesting_is_damage() -> None:
         fio.parse('{"fio version": "fio-3.33", "jobs": ' + "[" * 100_000, "x")
 
 
+@pytest.mark.parametrize(("missing", "said"), [("min", "unknown to"), ("max", "to unknown ns")])
+def test_a_mean_beyond_the_one_bound_that_is_there_is_said(missing: str, said: str) -> None:
+    side = fio_side(BINS)
+    side["lat_ns"] = {**side["lat_ns"], "mean": 1 if missing == "max" else 1e15}
+    del side["lat_ns"][missing]
+    (job,) = fio.parse(json.dumps(fio_document(fio_job("kv", side))), "x").jobs
+    assert job.problem is not None
+    assert said in job.problem
+
+
 def test_an_error_job_fails_whatever_its_numbers_say() -> None:
     lines = ["fio: pid=1, err=28/file:filesetup.c:1, error=No space left on device"]
     (job,) = fio.parse(json.dumps(fio_document(fio_job("kv", fio_side(BINS), error=28))), "x").jobs

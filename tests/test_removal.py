@@ -339,6 +339,29 @@ def test_a_marker_that_is_no_marker_is_kept(kvbench: Kvbench, tier: Path, conten
         assert left.is_dir()
 
 
+@pytest.mark.parametrize(
+    ("age_s", "beside", "name", "goes"),
+    [
+        (130, (), "kvbench-0123456789abcdef", True),
+        (110, (), "kvbench-0123456789abcdef", False),
+        (130, ("data.0",), "kvbench-0123456789abcdef", False),
+        (130, (), "kvbench-results", False),
+    ],
+    ids=["given up", "just made", "with data", "a name of somebody's"],
+)
+def test_what_a_run_left_that_hung_at_its_marker_goes(
+    kvbench: Kvbench, tier: Path, age_s: int, beside: tuple[str, ...], name: str, goes: bool
+) -> None:
+    left = tier / name
+    left.mkdir()
+    for file in (MARKER_NAME, *beside):
+        (left / file).touch()
+    made_s = time.time() - age_s
+    os.utime(left / MARKER_NAME, (made_s, made_s))
+    assert cleaned(kvbench, tier)[1]["removed"] == ([str(left)] if goes else [])
+    assert left.exists() != goes
+
+
 def forged_file(marker: Path, size: int, start: bytes = b"") -> None:
     with marker.open("wb") as file:
         file.write(start)

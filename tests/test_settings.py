@@ -27,7 +27,7 @@ from kvbench.settings.checking import check
 from kvbench.settings.fitting import Deployed
 from kvbench.settings.forms import FORMS, as_json, command_line, kubernetes
 from kvbench.settings.measured import numbers_of, threads_for
-from kvbench.settings.places import Bucket, Directory, Peers, Place, parse_place
+from kvbench.settings.places import Bucket, Directory, Peers, Place, parse_place, recorded_place
 from kvbench.settings.reading import FoundSettings, read_text
 from kvbench.settings.viable import line_of
 from kvbench.settings.writing import ENGINES, Asked, Numbers, Written, write
@@ -568,7 +568,8 @@ def line(
     one: Use = replace(use(), **(FS_USE | changes))
     at = measured(iops, jobs=1)
     crossover = decide(one, "nvme", 1, at, at, curve(0.0, 0.5 / 16384, 0.0), Goal(16384))
-    return line_of(crossover, FACTS if facts is None else facts, rates or {})
+    run = RunResult("", tiers={"nvme": dict(FACTS if facts is None else facts)})
+    return line_of(crossover, recorded_place(run, "nvme"), rates or {})
 
 
 def test_a_viable_tier_has_its_command_line() -> None:

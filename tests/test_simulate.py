@@ -118,6 +118,13 @@ def test_a_prompt_larger_than_the_cpu_tier_gets_back_what_has_slots() -> None:
     assert both.promotions_without_slot == 1
 
 
+@given(chained_prompts(), st.integers(1, 5), st.sampled_from(["lru", "arc"]))
+def test_small_tiers_come_to_an_end(prompts: Prompts, cpu: int, policy: Any) -> None:
+    engine = replace(ENGINE, gpu_bytes=9, policy=policy)
+    (item,) = run(prompts, engine, TierSet("both", cpu, (NVME,)))
+    assert sum(one.hit_tokens for one in item.tiers) + item.recomputed_tokens == item.prompt_tokens
+
+
 def test_a_step_that_finds_no_room_stores_nothing() -> None:
     """A step of eight blocks against a CPU tier of three: all or nothing (kv_offload/cpu/manager.py)."""
     (item,) = run([[0, 1, 2, 3, 4]], replace(ENGINE, gpu_bytes=6), TierSet("both", 3, (NVME,)))

@@ -122,7 +122,7 @@ def test_a_run_keeps_it_and_an_old_run_loads(kvbench: Kvbench, tmp_path: Path) -
     )  # fmt: skip
     assert done.code == 0, done.err
     data: dict[str, Any] = json.loads((out / "result.json").read_text())
-    assert data["tier_traits"] == {"dram": {"shared": False}}
+    assert data["tier_traits"] == {"dram": {"shared": False, "place": None}}
     del data["tier_traits"]
     (out / "result.json").write_text(json.dumps(data))
     assert results.load(out).tier_traits == {}
@@ -244,7 +244,7 @@ def test_a_new_kind_is_measured_examined_and_cleaned(shelf: None, kvbench: Kvben
     assert [(point["tier"], point["driver"], point["status"]) for point in found["points"]] == [
         ("upper", "memory", "ok")
     ]
-    assert found["tier_traits"] == {"upper": {"shared": True}}
+    assert found["tier_traits"] == {"upper": {"shared": True, "place": None}}
 
     (examined,) = kvbench("doctor", "--tier", "shelf:upper", "--json").json()["tiers"]
     assert (examined["name"], examined["kind"]) == ("upper", "a shelf")

@@ -121,6 +121,12 @@ def test_a_prompt_log_as_json_lines_is_the_same(tmp_path: Path) -> None:
     assert (own.arrival_s.tolist(), own.references, own.output_tokens.tolist()) == ([0, 1], 4, [-1, 2])
 
 
+def test_a_time_beyond_all_numbers_is_a_broken_line(tmp_path: Path) -> None:
+    lines = [f'{{"timestamp": {"9" * digits}, "prompt_tokens": 40}}' for digits in (400, 9)]
+    loaded = load(write(tmp_path / "log.jsonl", lines[0], *[lines[1]] * 99), Options())
+    assert loaded.trace.requests == 99
+
+
 def test_a_prompt_log_without_sessions_says_nothing_of_reuse() -> None:
     own = load(DATA / "azure.csv", Options()).trace
     assert (own.reuse, own.references, own.requests) == ("nothing", 0, 2)

@@ -86,6 +86,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Compare two measured runs: ratios with intervals, and whether they can be told apart.",
             "kvbench diff reports/before reports/after",
         ),
+        "arms": Command(
+            "arms:arms",
+            "Print the commands of a comparison: servers, load generator, order and clean-up. Nothing is started.",
+            "kvbench arms plan.yaml",
+        ),
         "compare": Command(
             "compare:compare",
             "Compare serving runs of several configurations with one of them: what a tier brought, and whether that is "

@@ -10,7 +10,7 @@ import typer
 from kvbench import console
 from kvbench.commands.options import JsonOption
 from kvbench.errors import EXIT_OK, EXIT_USAGE, UsageError
-from kvbench.report.tables.serving import problems, served
+from kvbench.report.tables.serving import pools, problems, served, servers
 from kvbench.serving.comparing import compare as compare_all
 from kvbench.serving.comparing import to_json
 from kvbench.serving.loading import load
@@ -63,5 +63,6 @@ def compare(
     if json:
         console.print_json(to_json(found))
     else:
-        console.print_sheets([served(found), problems(found)])
+        more = [sheet for sheet in (servers(found), pools(found)) if sheet.rows]
+        console.print_sheets([served(found), *more, problems(found)])
     return EXIT_USAGE if any(one.problem.refuses for one in found.problems) else EXIT_OK

@@ -25,7 +25,7 @@ from kvbench.decide import decision
 from kvbench.decide.crossover import Goal
 from kvbench.decide.runs import LoadedRun
 from kvbench.drivers.registry import find_programs
-from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, UsageError
+from kvbench.errors import EXIT_MEASUREMENT, EXIT_OK, RemovalHangs, UsageError
 from kvbench.prefill.curve import PrefillCurve
 from kvbench.record import results
 from kvbench.record.fidelity import compare_drivers, fidelity_json
@@ -87,9 +87,20 @@ def fio(
             _say_unmounted(opened.measurement)
             if prefill is not None:
                 _say_of_prefill(prefill.curve, opened.measurement)
-        result = _measure(opened, _decided(opened.path, prefill, target), consent)
+        result, hangs = _measured(opened, _decided(opened.path, prefill, target), consent)
     show_run(result, opened.path, as_json=json)
-    return exit_code(result, strict)
+    return EXIT_MEASUREMENT if hangs else exit_code(result, strict)
+
+
+def _measured(
+    opened: rundir.OpenRun, decided: runner.Decided | None, consent: ConsentOptions
+) -> tuple[RunResult, bool]:
+    """The run as measured, and whether a tier does not answer while what was made on it is removed."""
+    try:
+        return _measure(opened, decided, consent), False
+    except RemovalHangs:
+        # Said where it happened; all that was measured is on disk.
+        return results.load(opened.path), True
 
 
 def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: ConsentOptions) -> RunResult:
@@ -108,7 +119,8 @@ def _measure(opened: rundir.OpenRun, decided: runner.Decided | None, consent: Co
                 allow_shared=consent.allow_shared,
             )
     finally:
-        write_summary(opened.path)
+        if (opened.path / results.RESULT_NAME).exists():
+            write_summary(opened.path)
         console.note(f"run directory: {opened.path}")
 
 

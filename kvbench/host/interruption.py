@@ -46,7 +46,7 @@ def interruptible(what_next: Callable[[], str]) -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for wanted in handled:
-            signal.signal(wanted, signal.SIG_IGN)
+            signal.signal(wanted, _nothing)
         raise Interrupted(f"stopped by {signal.Signals(number).name}; {what_next()}")
 
     handled = _signals()
@@ -67,6 +67,10 @@ def _signals() -> tuple[signal.Signals, ...]:
 def _handle(handler: _Handler) -> None:
     for number in _signals():
         signal.signal(number, handler)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Instead of SIG_IGN: Python prints a traceback when that is set while a signal is on its way."""
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -359,10 +359,23 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
+class TierPlace:
+    """Where an engine finds a tier: a directory, or a bucket with a prefix ("b/p") at an endpoint."""
+
+    path: str
+    endpoint_url: str | None = None
+    region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TierTraits:
-    """What decisions need to know of a tier: whether other hosts can read it, None where that was not seen."""
+    """What decisions need to know of a tier: whether other hosts can read it (None: not seen), and where it is.
+
+    ``place`` is None where an engine could not use the tier by a name: memory, a raw device, an imported result.
+    """
 
     shared: bool | None = None
+    place: TierPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

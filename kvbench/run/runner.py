@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Protocol
 from kvbench.checks import judge
 from kvbench.checks.requests import by_lane
 from kvbench.drivers import SERIES_NAME, Driver, Program, RoundInterrupted, Site, unmeasured
-from kvbench.errors import Interrupted, MeasurementError, TierError
+from kvbench.errors import Interrupted, MeasurementError, RemovalHangs, TierError
 from kvbench.host.interruption import interruptible
 from kvbench.record import events, results
 from kvbench.record.batches import SEPARATE_S, spans_of
@@ -97,6 +98,7 @@ def run(
     """
     progress = progress or Silent()
     again = " and ".join(["--resume", *(f"the same {option}" for option in measurement.commands)])
+    hangs: RemovalHangs | None = None
     with interruptible(lambda: f"what finished is saved, continue with {again}."):
         tiers = {plan.name: kinds.inspect(plan.name, plan.target, allow_destroy) for plan in measurement.tiers}
         for plan in measurement.tiers:
@@ -108,7 +110,7 @@ def run(
         result = replace(
             result,
             tiers={name: {**tier.facts(), **limit_facts(limits[name])} for name, tier in tiers.items()},
-            tier_traits={name: TierTraits(tier.shared) for name, tier in tiers.items()},
+            tier_traits={name: TierTraits(tier.shared, tier.place) for name, tier in tiers.items()},
         )
         session = _Session(measurement, run_dir, programs, progress, decided, limits, result)
         pending = [plan for plan in measurement.tiers if session.visits([plan])]
@@ -116,7 +118,12 @@ def run(
             session.prepare(plan, tiers[plan.name])
         # Repeats pair the tiers, which then hold their data at the same time; one visit each needs one tier at a time.
         for group in [pending] if measurement.repeats > 1 else [[plan] for plan in pending]:
-            session.measure(group, tiers)
+            try:
+                session.measure(group, tiers)
+            except RemovalHangs as error:
+                hangs = error
+    if hangs is not None:
+        raise hangs
     return session.result
 
 
@@ -134,6 +141,7 @@ class _Session:
         result: RunResult,
     ) -> None:
         self.measurement, self.run_dir = measurement, run_dir
+        self.run_dir_status = run_dir.stat()
         self.drivers: dict[str, Driver] = {name: program.driver(self._rate) for name, program in programs.items()}
         self.watch: Watch | None = None
         self.progress, self.decided, self.limits = progress, decided, limits
@@ -330,6 +338,16 @@ class _Session:
             self.watch = None
             events.mark(series, watch.events())
 
+    def _require_run_dir(self) -> None:
+        """MeasurementError unless the run directory is the one that this run began with: the evidence lies there."""
+        with suppress(OSError):
+            if os.path.samestat(self.run_dir_status, self.run_dir.stat()):
+                return
+        raise MeasurementError(
+            f"the run directory {self.run_dir} was removed or replaced while the run lasted; what was measured is gone "
+            "with it, so measure again with another -o."
+        )
+
     def _keep(
         self, point: Point, rounds: Sequence[Observation], *, unfinished: str | None = None, stopped: bool = False
     ) -> None:
@@ -337,6 +355,7 @@ class _Session:
 
         Of a round that was ``stopped`` the numbers are shown, and a resumed run measures it anew.
         """
+        self._require_run_dir()
         pooled = pool(rounds)
         folder = f"{POINTS_FOLDER}/{point.id}"
         in_rounds = (self.run_dir / folder / "round-1").is_dir()

@@ -11,6 +11,7 @@ import numpy as np
 
 from kvbench.formats.serving.record import ServedRequest, ServingRun
 from kvbench.serving.server import ServerState
+from kvbench.serving.storage import StorageState
 
 _P95 = 95
 
@@ -38,12 +39,13 @@ class ArmRun:
 
     A p95 is the linear interpolation between the order statistics of the run's own requests, which is what
     vLLM, SGLang, AIPerf and inference-perf take as well; without the requests it is what the tool wrote.
-    ``filesystem`` is that of the tier where the run's folder says it.
+    ``filesystem`` is that of the tier where the run's folder says it, and so is what the ``storage`` counted.
     """
 
     run: ServingRun
     server: ServerState = field(default_factory=ServerState)
     filesystem: Mapping[str, str] | None = None
+    storage: StorageState | None = None
 
     @cached_property
     def requests(self) -> tuple[ServedRequest, ...]:
@@ -80,6 +82,18 @@ class ArmRun:
         ends = [one.start_s + one.e2e_s for one in self.requests if one.start_s is not None and one.e2e_s is not None]
         starts = [one.start_s for one in self.requests if one.start_s is not None]
         return (min(starts), max(ends)) if ends and max(ends) > min(starts) else None
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long the run took: as the tool says it, else from the first request to the end of the last."""
+        window = self.window_s
+        return self.run.summary.duration_s or (window[1] - window[0] if window else None)
+
+    @property
+    def prompts_in_kv(self) -> float | None:
+        """How many of its mean prompts the GPUs' KV memory holds at once."""
+        tokens, mean = self.server.kv_tokens, self.prompt_tokens_mean
+        return tokens / mean if tokens and mean else None
 
     @cached_property
     def ttft_s(self) -> LatencySummary:

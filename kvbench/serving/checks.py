@@ -21,6 +21,10 @@ _RATE_REACHED = 0.95
 # In a closed loop nothing but a growing queue makes the last third of the requests wait so much longer.
 _QUEUE_GROWS, _FEWEST_REQUESTS = 2.0, 30
 _KV_FULL, _LITTLE_REUSE = 0.95, 0.10
+# Ceph: OSDs report every 5 s, the manager's page is made every 15 s, and Prometheus reads it as seldom.
+_COUNTERS_LATE_S, _LATE_SHARE = 30.0, 0.05
+# Headers and metadata come on top; below this much they are most of it.
+_STORAGE_LEAST, _STORAGE_MOST, _ENOUGH_BYTES = 0.75, 1.5, 64 << 20
 _MIB = 1 << 20
 
 
@@ -106,17 +110,58 @@ def _mounted(run: ArmRun, is_control: bool) -> Iterator[Problem]:
 
 
 def _memory_bound(run: ArmRun, _: bool) -> Iterator[Problem]:
+    """The study's Gemma: the GPUs hold so few prompts that none waits long enough for its prefix to be found again."""
     server = run.server
     if server.kv_usage_highest is None or server.kv_usage_highest < _KV_FULL or not server.preemptions:
         return
-    reuse = run.external_hit_rate
+    reuse, holds = run.external_hit_rate, run.prompts_in_kv
     little = "" if reuse is None or reuse > _LITTLE_REUSE else f" and only {reuse:.0%} came back from a tier"
+    room = "" if holds is None else f"; it holds {holds:.3g} prompts at once"
     yield Problem(
         "gpu-memory-bound",
         f"the GPU's KV memory was full ({server.kv_usage_highest:.0%}), {server.preemptions:,.0f} requests were "
-        f"preempted{little}: GPU memory is what limits it",
+        f"preempted{little}{room}: GPU memory is what limits it",
         False,
     )
+
+
+def _room(run: ArmRun, _: bool) -> Iterator[Problem]:
+    holds, wanted = run.prompts_in_kv, run.load.concurrency
+    if holds and wanted and holds < wanted:
+        yield Problem(
+            "kv-below-load",
+            f"the GPUs' KV memory holds {holds:.3g} of its mean prompts, {wanted} were sent at once: the others wait",
+            False,
+        )
+
+
+def _storage_late(run: ArmRun, _: bool) -> Iterator[Problem]:
+    took = run.duration_s
+    if run.storage and took and _LATE_SHARE * took < _COUNTERS_LATE_S:
+        yield Problem(
+            "storage-late",
+            f"the run took {took:,.0f} s and a storage's counters come up to {_COUNTERS_LATE_S:.0f} s late: "
+            f"its traffic is off by up to {_COUNTERS_LATE_S / took:.0%} unless the page was saved later",
+            False,
+        )
+
+
+def _storage_agrees(run: ArmRun, _: bool) -> Iterator[Problem]:
+    """What the engine moved to its tiers must have reached the storage, unless a cache lies between them."""
+    if run.storage is None:
+        return
+    total, server = run.storage.total, run.server
+    for what, counted, moved in (
+        ("read", total.read_bytes, sum(server.read_bytes.values())),
+        ("wrote", total.written_bytes, sum(server.written_bytes.values())),
+    ):
+        if moved >= _ENOUGH_BYTES and not _STORAGE_LEAST * moved <= counted <= _STORAGE_MOST * moved:
+            yield Problem(
+                "storage-disagrees",
+                f"the engine {what} {moved / _MIB:,.0f} MiB of its tiers, the storage counted {counted / _MIB:,.0f} "
+                "MiB: a cache lies between them, others use it, or it is another storage",
+                False,
+            )
 
 
 def _same_model(control: ArmRun, run: ArmRun) -> Iterator[Problem]:
@@ -176,6 +221,9 @@ OF_ONE: tuple[Callable[[ArmRun, bool], Iterator[Problem]], ...] = (
     _saturated,
     _mounted,
     _memory_bound,
+    _room,
+    _storage_late,
+    _storage_agrees,
 )
 BETWEEN: tuple[Callable[[ArmRun, ArmRun], Iterator[Problem]], ...] = (
     _same_model,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvbench.serving.arm import ArmRun, ClientLoad, Configuration
 from kvbench.serving.checks import Problem, problems_between, problems_of
 from kvbench.serving.differences import Speedup, speedups
+from kvbench.serving.storage import StorageState
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,24 @@ def _run_json(run: ArmRun) -> dict[str, Any]:
         "external_hit_rate": run.external_hit_rate,
         "local_hit_rate": run.local_hit_rate,
         "kv_usage": {"mean": server.kv_usage_mean, "highest": server.kv_usage_highest},
+        "kv_tokens": server.kv_tokens,
+        "prompts_in_kv": run.prompts_in_kv,
         "preemptions": server.preemptions,
         "gpu_utilization": server.gpu_utilization,
         "tier_read_bytes": _whole(server.read_bytes),
         "tier_written_bytes": _whole(server.written_bytes),
+        "storage": None if run.storage is None else _storage_json(run.storage, run.duration_s),
     }
+
+
+def _storage_json(storage: StorageState, duration_s: float | None) -> dict[str, Any]:
+    """What the storage counted, by pool: bytes and operations, and each second of the run."""
+    pools = {}
+    for name, traffic in storage.pools.items():
+        counts = asdict(traffic)
+        rates = {f"{key}_per_s": value / duration_s if duration_s else None for key, value in counts.items()}
+        pools[name] = {**_whole(counts), **rates}
+    return {"read_latency_s": storage.read_latency_s, "write_latency_s": storage.write_latency_s, "pools": pools}
 
 
 def load_json(load: ClientLoad) -> dict[str, Any]:

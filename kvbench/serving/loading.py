@@ -2,7 +2,8 @@
 
 ``metrics_before.txt`` and ``metrics_after.txt`` (or ``.prom``) are the server's /metrics page, ``metrics.json`` a range
 export, and ``mount.json`` is what ``findmnt --json --target DIR`` said of the tier: 'kvbench arms' prints the commands
-that write them. Other servers' pages (storage, GPUs) go into ``NAME_before.txt`` and so on.
+that write them. Other servers' pages (storage, GPUs) go into ``NAME_before.txt`` and so on. Where the requests carry
+the time of day, a range export is cut to the time of its run.
 """
 
 from __future__ import annotations
@@ -15,14 +16,19 @@ from pathlib import Path
 from kvbench.border import bounded
 from kvbench.errors import InputFileError
 from kvbench.formats.metrics import ranges, snapshots
-from kvbench.formats.metrics.record import NOTHING, Metrics, joined
+from kvbench.formats.metrics.record import Metrics, Window, joined
 from kvbench.formats.serving.folder import collect
 from kvbench.formats.serving.record import ServingRun
 from kvbench.serving.arm import ArmRun, Configuration
-from kvbench.serving.server import ServerState, state_of
+from kvbench.serving.server import state_of
+from kvbench.serving.storage import storage_of
 
 _TEXTS = (".txt", ".prom")
 _BEFORE, _AFTER = "_before", "_after"
+# From 2001 to 5138: other origins of a client's clock are the start of the host or of the run.
+_LEAST_UNIX_S, _MOST_UNIX_S = 1e9, 1e11
+# An export that goes on for so much longer than its run has other runs in it.
+_LONGER, _LONGER_S = 1.5, 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,9 @@ def load(name: str, paths: Sequence[Path]) -> LoadedConfiguration:
         folders = [_folder(path, run) for run in kept]
         crowded = {folder for folder, count in Counter(folders).items() if count > 1}
         for run, folder in zip(kept, folders, strict=True):
-            server, found = _beside(folder, alone=folder not in crowded)
+            metrics, found = _beside(folder, ArmRun(run), alone=folder not in crowded)
             notes += found
-            runs.append(ArmRun(run, server, _mount(folder)))
+            runs.append(ArmRun(run, state_of(metrics), _mount(folder), storage_of(metrics)))
     if not runs:
         raise InputFileError(f"{name}={paths[0]} holds no run with latencies; name a result of a load generator.")
     return LoadedConfiguration(Configuration(name, tuple(runs)), tuple(dict.fromkeys(notes)))
@@ -72,29 +78,45 @@ def _folder(path: Path, run: ServingRun) -> Path:
     return (path if path.is_dir() else path.parent) / Path(run.source).parent
 
 
-def _beside(folder: Path, *, alone: bool) -> tuple[ServerState, list[str]]:
-    """What the metrics of the folder say; nothing where several runs lie in it, since they are of all of them."""
-    parts = list(_metrics(folder))
-    if parts and not alone:
-        return ServerState(), [f"{folder} holds several runs, so its metrics are of no single one and were left out"]
-    return state_of(joined(parts) if parts else NOTHING), []
-
-
-def _metrics(folder: Path) -> Iterator[Metrics]:
+def _beside(folder: Path, run: ArmRun, *, alone: bool) -> tuple[Metrics, list[str]]:
+    """What the metrics of the folder say of the run, and what was left out because it is not of this run alone."""
     if not folder.is_dir():
-        return
-    files = sorted(folder.iterdir())
+        return joined([]), []
+    files, window = sorted(folder.iterdir()), _window(run)
+    parts = [*_snapshots(files), *(ranges.read(file, window) for file in files if _is_export(file))]
+    kept = [part for part in parts if _of_this_run(part, run, window, alone=alone)]
+    if len(kept) == len(parts):
+        return joined(kept), []
+    if not alone:
+        return joined(kept), [f"{folder} holds several runs, so its metrics are of no single one and were left out"]
+    return joined(kept), [f"{folder} has metrics of more than its run, and its times are not known: they were left out"]
+
+
+def _of_this_run(part: Metrics, run: ArmRun, window: Window | None, *, alone: bool) -> bool:
+    if part.watched_s is None or window is None:
+        longest = max(_LONGER * (run.duration_s or float("inf")), _LONGER_S)
+        return alone and (part.watched_s or 0.0) <= longest
+    return True
+
+
+def _window(run: ArmRun) -> Window | None:
+    """When the run was, None where its requests do not carry the time of day."""
+    window = run.window_s
+    return Window(*window) if window and _LEAST_UNIX_S < window[0] < window[1] < _MOST_UNIX_S else None
+
+
+def _snapshots(files: Sequence[Path]) -> Iterator[Metrics]:
     for before in files:
         if before.suffix in _TEXTS and before.stem.endswith(_BEFORE):
             after = before.with_name(before.stem.removesuffix(_BEFORE) + _AFTER + before.suffix)
             if not after.is_file():
                 raise InputFileError(f"{before} has no {after.name} beside it; save the page after the run as well.")
             yield snapshots.between(before, after)
-    for file in files:
-        if file.name == "server_metrics_export.json" or (
-            file.suffix == ".json" and (file.stem == "metrics" or file.stem.endswith("_metrics_range"))
-        ):
-            yield ranges.read(file)
+
+
+def _is_export(file: Path) -> bool:
+    named = file.stem in ("metrics", "server_metrics_export") or file.stem.endswith("_metrics_range")
+    return file.suffix == ".json" and named
 
 
 def _mount(folder: Path) -> Mapping[str, str] | None:

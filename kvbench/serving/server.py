@@ -20,6 +20,9 @@ _LOCAL = (
 _EXTERNAL = (("vllm:external_prefix_cache_hits", "vllm:external_prefix_cache_queries"),)
 _KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 _PREEMPTIONS = ("vllm:num_preemptions", "sglang:num_retracted_reqs")
+_CACHE = "vllm:cache_config_info"
+# Python refuses to read integers of thousands of digits; no cache has that many.
+_LONGEST = 19
 _GPU = ("DCGM_FI_DEV_GPU_UTIL", "nvidia_gpu_utilization")
 _READ, _WRITTEN = "vllm:kv_offload_tiering_read_bytes", "vllm:kv_offload_tiering_write_bytes"
 
@@ -29,7 +32,7 @@ class ServerState:
     """Shares from 0 to 1 and counts; None for what was not recorded. The bytes are by the name of the tier.
 
     ``external_hit_rate`` is over the tokens that the engine's own cache did not hold, ``external_tokens`` how many of
-    them another tier gave back.
+    them another tier gave back, ``kv_tokens`` what the GPUs' KV memory of all engines holds.
     """
 
     local_hit_rate: float | None = None
@@ -37,6 +40,7 @@ class ServerState:
     external_tokens: float | None = None
     kv_usage_mean: float | None = None
     kv_usage_highest: float | None = None
+    kv_tokens: int | None = None
     preemptions: float | None = None
     gpu_utilization: float | None = None
     read_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -52,6 +56,7 @@ def state_of(metrics: Metrics) -> ServerState:
         external_tokens=metrics.grew(*(hits for hits, _ in _EXTERNAL)),
         kv_usage_mean=metrics.mean(*_KV_USAGE),
         kv_usage_highest=metrics.highest(*_KV_USAGE),
+        kv_tokens=_kv_tokens(metrics),
         preemptions=metrics.grew(*_PREEMPTIONS),
         gpu_utilization=None if utilization is None else utilization / 100,
         read_bytes=metrics.grew_by(_READ, "tier"),
@@ -65,3 +70,13 @@ def _rate(metrics: Metrics, names: tuple[tuple[str, str], ...]) -> float | None:
         if found is not None and asked:
             return min(1.0, found / asked)
     return None
+
+
+def _kv_tokens(metrics: Metrics) -> int | None:
+    """The label that each engine of vLLM gives itself; blocks times their size would be wrong with several groups."""
+    found = {
+        (labels.get("instance"), labels.get("engine")): int(size)
+        for labels in metrics.described(_CACHE)
+        if (size := labels.get("kv_cache_size_tokens", "")).isascii() and size.isdecimal() and len(size) < _LONGEST
+    }
+    return sum(found.values()) or None

@@ -12,7 +12,7 @@ from kvbench.decide.reads import Reads
 from kvbench.errors import UsageError
 from kvbench.record.results import RunResult
 from kvbench.settings.fitting import Deployed
-from kvbench.settings.places import SCHEME, Directory, Peers, Place
+from kvbench.settings.places import Peers, Place, recorded_place
 from kvbench.settings.writing import Numbers, Reason
 from kvbench.units import format_bandwidth, format_count, format_tokens
 
@@ -67,14 +67,15 @@ def numbers_of(run_dir: Path, run: RunResult, engine: str, deployed: Deployed, p
 
 def _reads_of(run_dir: Path, run: RunResult, place: Place, notes: list[str]) -> Reads:
     """The reads of the run's tier for a place: that of the same path, else the only one of its kind."""
-    paths = {name: str(facts.get("path", "")) for name, facts in run.tiers.items()}
-    same = [name for name, path in paths.items() if path.rstrip("/") == place.name.rstrip("/")]
-    kind = [name for name, path in paths.items() if path.startswith(SCHEME) != isinstance(place, Directory) and path]
+    places = {name: found for name in run.tiers if (found := recorded_place(run, name)) is not None}
+    same = [name for name, found in places.items() if found.name.rstrip("/") == place.name.rstrip("/")]
+    kind = [name for name, found in places.items() if found.kind == place.kind]
     if not same and len(kind) == 1:
-        notes.append(f"{place.name} is taken to be as fast as {paths[kind[0]]}, the only such tier that was measured")
+        only = places[kind[0]].name
+        notes.append(f"{place.name} is taken to be as fast as {only}, the only such tier that was measured")
     chosen = same or (kind if len(kind) == 1 else [])
     if not chosen:
-        known = ", ".join(path for path in paths.values() if path) or "no place with a path"
+        known = ", ".join(found.name for found in places.values()) or "no place with a path"
         raise UsageError(f"--run {run_dir} did not measure {place.name}; it measured {known}.")
     return Reads(run_dir, run, chosen[0], "auto")
 

@@ -9,7 +9,9 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from kvbench.errors import UsageError
+from kvbench.record.results import RunResult, TierPlace
 from kvbench.tiers import endpoint as endpoints
+from kvbench.tiers.shared import place_was
 from kvbench.units import is_one_line
 
 SCHEME = "s3://"
@@ -76,6 +78,26 @@ def parse_place(text: str, variables: Mapping[str, str], home: Path) -> Place:
     if kind == "p2p" and (target or not separator):
         return _peers(target)
     raise UsageError(f"--tier {_shown(text)}: write fs=DIR, s3://bucket/prefix, or p2p=HOST:PORT.")
+
+
+def recorded_place(run: RunResult, tier: str) -> Place | None:
+    """Where a run's tier is for an engine; None where the run does not say it, or not as an engine takes it."""
+    traits = run.tier_traits.get(tier)
+    found = place_was(run.tiers.get(tier, {})) if traits is None or traits.place is None else traits.place
+    return None if found is None else engine_place(found)
+
+
+def engine_place(found: TierPlace) -> Place | None:
+    """The same as an engine is told it; None for what it could not take."""
+    if not is_one_line(found.path):
+        return None
+    if found.endpoint_url is None:
+        return Directory(found.path)
+    bucket, _, prefix = found.path.partition("/")
+    parts = urlsplit(found.endpoint_url)
+    if not bucket or not parts.netloc or "@" in parts.netloc:
+        return None
+    return Bucket(bucket, prefix.strip("/"), parts.netloc, parts.scheme, found.region)
 
 
 def bucket_of(url: str, endpoint: endpoints.S3Endpoint) -> Bucket:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from kvbench.decide.crossover import Crossover
 from kvbench.engines.vllm.releases import RELEASES, find_release
@@ -12,13 +11,12 @@ from kvbench.errors import UsageError
 from kvbench.record.results import Use
 from kvbench.settings.forms import command_line
 from kvbench.settings.measured import THREADS_OF, threads_for
-from kvbench.settings.places import SCHEME, Bucket, Directory, Place
+from kvbench.settings.places import Place
 from kvbench.settings.writing import Written, environment_of, offloading_config
 from kvbench.units import format_bytes, format_tokens, is_one_line
 
 # Those whose tiers need no size that a run does not have.
 _CONNECTORS = ("vllm-fs", "vllm-obj")
-_DEVICES = "/dev/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +27,21 @@ class Line:
     reason: str
 
 
-def line_of(crossover: Crossover, facts: Mapping[str, object], rates: Mapping[int, float]) -> Line:
-    """The command line for one judged tier; ``facts`` are the tier's, ``rates`` its read bytes per second by jobs."""
+def line_of(crossover: Crossover, place: Place | None, rates: Mapping[int, float]) -> Line:
+    """The command line for one judged tier; ``place`` is where it is, ``rates`` its read bytes per second by jobs."""
     if crossover.verdict != "viable":
         return Line(None, crossover.verdict_reason)
     try:
-        return _line(crossover, facts, rates)
+        return _line(crossover, place, rates)
     except UsageError as error:
         return Line(None, str(error).rstrip("."))
 
 
-def _line(crossover: Crossover, facts: Mapping[str, object], rates: Mapping[int, float]) -> Line:
+def _line(crossover: Crossover, place: Place | None, rates: Mapping[int, float]) -> Line:
     use, at = crossover.use, crossover.at_target
     if use.connector not in _CONNECTORS or use.engine_version not in RELEASES:
         known = " or ".join(_CONNECTORS)
         return Line(None, f"measured with the units of {use.connector}; measure with --connector {known} for a line")
-    place = _place(facts)
     if place is None or not is_one_line(use.model):
         return Line(None, "the run does not say where the tier is as a directory or bucket; see 'kvbench settings'")
     if at is None:
@@ -60,19 +57,6 @@ def _line(crossover: Crossover, facts: Mapping[str, object], rates: Mapping[int,
         f"{restores} x {format_tokens(at.tokens)} tokens on their way"
     )
     return Line(command_line(written, use.model), reason)
-
-
-def _place(facts: Mapping[str, object]) -> Place | None:
-    path = str(facts.get("path") or "")
-    if not is_one_line(path):
-        return None
-    if path.startswith(SCHEME):
-        bucket, _, prefix = path.removeprefix(SCHEME).partition("/")
-        parts = urlsplit(str(facts.get("endpoint") or ""))
-        if not bucket or not parts.netloc or "@" in parts.netloc:
-            return None
-        return Bucket(bucket, prefix.strip("/"), parts.netloc, parts.scheme, str(facts.get("region") or ""))
-    return Directory(path) if path.startswith("/") and not path.startswith(_DEVICES) else None
 
 
 def _chunk_tokens(use: Use) -> int | None:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from kvbench.simulate.caches import POLICIES, Lru, TierCache, missing
 from kvbench.simulate.plan import Engine, TierSet
 
+# ARC may push out one chunk of a prompt for another and back, for ever; the engine's waiting request has no such end.
+_MOST_PASSES = 8
+
 
 @dataclass(slots=True)
 class RequestMoves:
@@ -139,25 +142,39 @@ class Replica:
         Lookups begin at the chunk that the GPU's own hits end in, and end at the first miss. What lies behind the CPU
         tier needs a slot there; without one the lookup counts as a miss (tiering/manager.py: _initiate_promotion).
         """
-        each = self._engine.chunk_blocks
-        loaded: list[int] = []
         if not self._cpu.capacity:
-            return local, loaded
+            return local, []
+        each = self._engine.chunk_blocks
         first = local // each
-        # Own chunks are in use until they are on the GPU, and no promotion may take their slots.
-        own = set(chunks[first : usable // each])
-        for chunk in chunks[first : usable // each]:
-            source = self._source(chunk)
-            if source is None:
-                break
-            if source and not self._promote(chunk, own, source, moved):
-                break
+        wanted = chunks[first : usable // each]
+        sources: dict[int, int] = {}
+        found, settled, passes = len(wanted), False, 0
+        while not settled and passes < _MOST_PASSES:
+            (found, settled), passes = self._look_up(wanted[:found], sources, moved), passes + 1
+        if not settled:
+            found = next((at for at, chunk in enumerate(wanted[:found]) if chunk not in self._cpu), found)
+        for at, chunk in enumerate(wanted[:found]):
             # A chunk of which the GPU holds a part gives back the rest only.
-            part = 0 if loaded else local % each
-            loaded.append(chunk)
-            moved.read_chunks[0] += 1
-            moved.tier_tokens[source] += (each - part) * self._tokens
-        return ((first + len(loaded)) * each if loaded else local), loaded
+            part = 0 if at else local % each
+            moved.tier_tokens[sources.get(chunk, 0)] += (each - part) * self._tokens
+        moved.read_chunks[0] += found
+        return ((first + found) * each if found else local), list(wanted[:found])
+
+    def _look_up(self, wanted: Sequence[int], sources: dict[int, int], moved: RequestMoves) -> tuple[int, bool]:
+        """How many chunks in a row are there or come in this pass, and whether none had to come.
+
+        What is on its way keeps its slot. What is there already does not until the load begins, so that a promotion may
+        push it out, and the next pass brings it back.
+        """
+        coming: set[int] = set()
+        for at, chunk in enumerate(wanted):
+            source = self._source(chunk)
+            if source is None or (source and not self._promote(chunk, coming, source, moved)):
+                return at, not coming
+            if source:
+                coming.add(chunk)
+                sources.setdefault(chunk, source)
+        return len(wanted), not coming
 
     def _source(self, chunk: int) -> int | None:
         """0 for the CPU tier, else the first tier behind it that holds the chunk, None for none."""

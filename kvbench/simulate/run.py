@@ -64,12 +64,22 @@ class Simulated:
         return sum(others) / max(1, self.prompt_tokens - local)
 
 
+def moves_of(trace: Trace, engine: Engine, tiers: TierSet) -> list[RequestMoves]:
+    """What each request found and moved with one configuration, in the order in which they are sent."""
+    lineage = lineage_of(trace)
+    order, routes = order_of(trace, lineage, engine), routes_of(trace, lineage, engine)
+    return _served(trace, engine, tiers, order, routes, _sent(trace, lineage))[0]
+
+
 def simulate(trace: Trace, engine: Engine, configurations: Sequence[TierSet]) -> list[Simulated]:
     """Every configuration on the same requests in the same order, on the same replicas."""
     lineage = lineage_of(trace)
     order, routes = order_of(trace, lineage, engine), routes_of(trace, lineage, engine)
     sent = _sent(trace, lineage)
-    return [_run(trace, engine, one, order, routes, sent) for one in configurations]
+    times = None if trace.arrival_s is None or engine.concurrency is not None else trace.arrival_s
+    return [
+        _summed(trace, engine, one, *_served(trace, engine, one, order, routes, sent), times) for one in configurations
+    ]
 
 
 def _sent(trace: Trace, lineage: Lineage) -> list[Sent]:
@@ -91,9 +101,10 @@ def _sent(trace: Trace, lineage: Lineage) -> list[Sent]:
     return found
 
 
-def _run(
+def _served(
     trace: Trace, engine: Engine, tiers: TierSet, order: Sequence[int], routes: Sequence[int], sent: Sequence[Sent]
-) -> Simulated:
+) -> tuple[list[RequestMoves], Ints]:
+    """The moves of every request, and the most chunks that each replica\'s tiers held, shape (replicas, tiers)."""
     shared = {one.name: _cache(one.capacity_bytes, engine, evicts=one.evicts) for one in tiers.secondary if one.shared}
     private = [
         {one.name: _cache(one.capacity_bytes, engine, evicts=one.evicts) for one in tiers.secondary if not one.shared}
@@ -113,8 +124,7 @@ def _run(
         moved.append(replicas[route].serve(sent[request]))
         held = [replicas[route].cpu_chunks, *(len(cache) for cache in behind[route])]
         peaks[route] = np.maximum(peaks[route], held)
-    times = None if trace.arrival_s is None or engine.concurrency is not None else trace.arrival_s
-    return _summed(trace, engine, tiers, moved, peaks, times)
+    return moved, peaks
 
 
 def _cache(capacity_bytes: int | None, engine: Engine, *, evicts: bool) -> TierCache:

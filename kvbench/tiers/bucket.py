@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.errors import Interrupted, KvbenchError, MeasurementError, TierError
+from kvbench.record.results import TierPlace
 from kvbench.tiers import endpoint as endpoints
 from kvbench.tiers.directory import (
     DEFAULT_DATASET_BYTES,
@@ -79,6 +80,11 @@ class BucketTier(Ordinary):
     def shared(self) -> bool | None:
         """Whoever has keys reads it, from any host."""
         return True
+
+    @property
+    def place(self) -> TierPlace | None:
+        """The bucket, its prefix and its endpoint."""
+        return TierPlace(f"{self.bucket}/{self.prefix}", self.endpoint.url, self.endpoint.region)
 
     @property
     def needs_yes(self) -> bool:

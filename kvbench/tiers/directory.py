@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import socket
 import stat
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvbench.border.escaping import escaped
-from kvbench.errors import TierError, ToolError
+from kvbench.errors import RemovalHangs, TierError, ToolError
+from kvbench.record.results import TierPlace
 from kvbench.tiers import ceph, parents
 from kvbench.tiers.data import Data, FileData
 from kvbench.tiers.device import device_facts, sector_bytes
@@ -24,7 +24,7 @@ from kvbench.tiers.guard import Guard, processes_with
 from kvbench.tiers.held import Held, HeldDirectory, Identity, identity_of, made
 from kvbench.tiers.mounts import Mount, backing_of, mount_of
 from kvbench.tiers.pagecache import direct_write_error
-from kvbench.tiers.removal import PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, why_kept
+from kvbench.tiers.removal import OUR_NAME, PAUSES_S, WORK_PREFIX, Kept, Marker, Rule, remove, why_kept
 from kvbench.tiers.shared import is_shared
 from kvbench.tiers.tier import Ordinary
 from kvbench.tiers.unmounted import unmounted
@@ -33,8 +33,6 @@ from kvbench.units import format_bytes
 if TYPE_CHECKING:
     from kvbench.tiers.tier import Kind
 
-# What kvbench makes; other names are looked at only for a marker.
-_OUR_NAME = re.compile(rf"{WORK_PREFIX}[0-9a-f]{{16}}")
 _MOST_SAID = 3
 
 # Who answers a read of each kind of mount.
@@ -78,6 +76,11 @@ class DirectoryTier(Ordinary):
     def shared(self) -> bool | None:
         """Whether the file system is other hosts' as well."""
         return is_shared(self.mount)
+
+    @property
+    def place(self) -> TierPlace | None:
+        """The directory."""
+        return TierPlace(str(self.path))
 
     @property
     def storage(self) -> str:
@@ -244,7 +247,7 @@ def inspect(name: str, target: str) -> DirectoryTier:
 def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
     """A fresh marked sub-directory of the tier, removed at the end whatever happens, also after SIGKILL (see guard).
 
-    What stays is said on stderr; ``kvbench clean`` finds it.
+    What stays is said on stderr; ``kvbench clean`` finds it. RemovalHangs when the tier does not answer.
     """
     remove_leftovers(tier.path)
     token = secrets.token_hex(8)
@@ -262,6 +265,9 @@ def workspace(tier: DirectoryTier) -> Iterator[Workspace]:
             if left:
                 later = f"'kvbench clean --tier {escaped(str(tier.path))}' removes it later"
                 _say(f"{escaped(str(path))} was not removed: {left}; {later}.")
+        # Not beside another error, which says more.
+        if guard.hangs:
+            raise RemovalHangs(f"{path} could not be removed, because the tier does not answer")
 
 
 def _new_marked(tier: DirectoryTier, path: Path, token: str, stack: ExitStack) -> HeldDirectory:
@@ -356,7 +362,7 @@ def _leftovers(directory: Path, rule: Rule) -> list[Leftover]:
         except FileNotFoundError:
             continue
         # A user's directory may be called kvbench-results.
-        if kept is None or kept.kind != "unmarked" or _OUR_NAME.fullmatch(path.name):
+        if kept is None or kept.kind != "unmarked" or OUR_NAME.fullmatch(path.name):
             found.append(Leftover(path, kept))
     return found
 

@@ -34,6 +34,7 @@ class Guard:
         place = [] if directory is None else [str(directory), str(os.geteuid() if owner is None else owner)]
         self._command = [sys.executable, "-I", "-S", __file__, str(packages), token, *place]
         self._process = self._start()
+        self.hangs = False
 
     def release(self) -> str | None:
         """Close the pipe and wait until the guard has ended what is left and removed the directory.
@@ -61,6 +62,7 @@ class Guard:
             said, _ = self._process.communicate(timeout=_GRACE_S * 3)
         except subprocess.TimeoutExpired:
             # A hung mount: the guard keeps trying on its own; kvbench must still end.
+            self.hangs = True
             return f"process {self._process.pid} is still at it, because the tier does not answer", None
         return said.decode(errors="replace") or None, self._process.returncode
 

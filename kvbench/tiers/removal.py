@@ -6,7 +6,8 @@ removal, so that nothing is followed that is renamed or replaced meanwhile:
 - it is a directory and no link, its owner is ours (or whose it is was said not to matter), its name ends in a token;
 - nothing is mounted on it or inside it, and every directory below is on the same mount and file system;
 - its marker is a small regular file of the same owner that reads as one of ours, and its token is that of the name;
-- the run that made it is dead.
+- the run that made it is dead; or its marker is empty, as that of a run that hung before it had written it, it holds
+  nothing else, and was made long ago.
 
 The marker goes last, so that ``clean`` finds what could be removed only in part. Buckets share the reading of markers.
 This module needs nothing but the standard library and a module that needs no more, because the guard runs alone.
@@ -28,12 +29,17 @@ from typing import Literal, NoReturn
 from kvbench.border.escaping import escaped
 
 WORK_PREFIX = "kvbench-"
+# What kvbench makes; other names are looked at only for a marker.
+OUR_NAME = re.compile(f"{WORK_PREFIX}[0-9a-f]{{16}}")
 MARKER_NAME = ".kvbench-owner.json"
 # Ours have about 200 bytes.
 MARKER_BYTES = 4096
 
 # Reasons to leave a directory: somebody else's or at work; not what kvbench makes; without a marker; could not be done.
 Kind = Literal["apart", "odd", "unmarked", "stuck"]
+
+# A run leaves a call that has not returned for a minute (host.stuck), so no run is still at its marker then.
+_GIVEN_UP_S = 120.0
 
 # NFS frees a file that was open a moment later, an unmount takes a moment, and EIO may pass.
 PAUSES_S = (0.25, 0.5, 1.0)
@@ -216,6 +222,13 @@ def _examined(parent: int, name: str, top: int, rule: Rule) -> _Held:
         raise _Stays(f"it belongs to user {seen.st_uid}; add --any-owner for those of others", "apart")
     _require_nothing_mounted(top)
     content, written = _read_marker(top, seen.st_uid)
+    if content or not _is_given_up(name, top, written):
+        _require_dead(name, content, written, rule)
+    return _Held(parent, name, top, mount, seen.st_dev, content, (written.st_atime_ns, written.st_mtime_ns))
+
+
+def _require_dead(name: str, content: bytes, written: os.stat_result, rule: Rule) -> None:
+    """_Stays unless the marker is that of this directory, by a run that is dead."""
     try:
         marker = parse_marker(content, written.st_mtime)
     except ValueError:
@@ -225,7 +238,13 @@ def _examined(parent: int, name: str, top: int, rule: Rule) -> _Held:
     at_work = rule.alive(marker)
     if at_work is not None:
         raise _Stays(at_work, "apart")
-    return _Held(parent, name, top, mount, seen.st_dev, content, (written.st_atime_ns, written.st_mtime_ns))
+
+
+def _is_given_up(name: str, top: int, written: os.stat_result) -> bool:
+    """Whether a run hung while it wrote its marker: an empty one, long ago, and nothing else in the directory."""
+    if OUR_NAME.fullmatch(name) is None or time.time() - written.st_mtime < _GIVEN_UP_S:
+        return False
+    return [found for found, _ in _listed(top)] == [MARKER_NAME]
 
 
 def _mount_id(descriptor: int) -> int | None:

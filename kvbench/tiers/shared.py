@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kvbench.record.results import TierPlace
 from kvbench.tiers import ceph, filesystems
 from kvbench.tiers.mounts import NETWORK_FILESYSTEMS, Mount, backing_of
 
@@ -39,6 +40,14 @@ def was_shared(facts: Mapping[str, object]) -> bool | None:
     if filesystem.startswith("none: "):
         return filesystem == "none: S3 objects"
     return is_shared(Mount("", filesystem, source if isinstance(source, str) else "", "", ""))
+
+
+def place_was(facts: Mapping[str, object]) -> TierPlace | None:
+    """The same from the facts of a run that is older than ``TierTraits.place``; None where they do not tell."""
+    path, endpoint = str(facts.get("path") or ""), str(facts.get("endpoint") or "")
+    if path.startswith("s3://"):
+        return TierPlace(path.removeprefix("s3://"), endpoint, str(facts.get("region") or "")) if endpoint else None
+    return TierPlace(path) if path.startswith("/") and not path.startswith("/dev/") else None
 
 
 def _has_a_server(mount: Mount) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from kvbench.record.results import TierPlace
 from kvbench.tiers.findings import Diagnosis, Finding
 from kvbench.tiers.mounts import Mount
 from kvbench.tiers.removal import Kept
@@ -40,6 +41,10 @@ class Tier(Protocol):
     @property
     def shared(self) -> bool | None:
         """Whether other hosts can read what this one writes; None where that cannot be seen."""
+
+    @property
+    def place(self) -> TierPlace | None:
+        """Where an engine finds it, None where it could not use it by a name."""
 
     @property
     def needs_yes(self) -> bool:
@@ -105,6 +110,11 @@ class Ordinary:
     def shared(self) -> bool | None:
         """Of this host alone."""
         return False
+
+    @property
+    def place(self) -> TierPlace | None:
+        """No engine finds it."""
+        return None
 
     @property
     def needs_yes(self) -> bool:

@@ -205,6 +205,40 @@ def _bundle(folder: Path, name: str, text: str) -> list[str]:
     return ["bundle", str(run), "-o", str(folder / "run.tar.gz")]
 
 
+def _export(folder: Path, name: str, text: str) -> list[str]:
+    run = folder / "run"
+    _write(run, "result.json", text)
+    return ["export", str(run), "--form", "prometheus" if len(text) % 2 else "csv"]
+
+
+def _compare(folder: Path, name: str, text: str) -> list[str]:
+    """One configuration with the text and one as it is: a result of a load generator, or a server's metrics."""
+    configurations = []
+    result = _made() / "requests.json"
+    for arm in ("none", "cpu"):
+        whole, mutated_here = folder / arm, arm == "cpu"
+        _write(whole, "run.json", text if mutated_here and name == result.name else _text(result))
+        for place in ("metrics_before.txt", "metrics_after.txt", "metrics.json", "mount.json"):
+            _write(whole, place, text if mutated_here and name == place else _text(_made() / place))
+        configurations.append(f"{arm}={whole}")
+    return ["compare", *configurations]
+
+
+def _compared() -> tuple[Path, ...]:
+    names = ("requests.json", "metrics_before.txt", "metrics_after.txt", "metrics.json", "mount.json")
+    return tuple(_made() / name for name in names)
+
+
+def _arms(folder: Path, name: str, text: str) -> list[str]:
+    return ["arms", str(_write(folder, name, text))]
+
+
+def _simulate(folder: Path, name: str, text: str) -> list[str]:
+    place = str(_write(folder, name, text))
+    tiers = ["--gpu", "2GiB", "--cpu", "1GiB", "--tier", "nvme=4GiB"]
+    return ["workingset", place, "--model", "qwen3-8b", "--capacity", "4GiB", *tiers]
+
+
 def _only_file(folder: Path, name: str, text: str) -> list[str]:
     return [str(_write(folder, name, text))]
 
@@ -236,6 +270,7 @@ def _made() -> Path:
     (folder / "marker.json").write_text(json.dumps(marker))
     _make_settings(folder)
     _make_prefill(folder)
+    _make_comparison(folder)
     return folder
 
 
@@ -264,6 +299,29 @@ def _make_prefill(folder: Path) -> None:
     (folder / "stream.jsonl").write_text("\n".join(map(json.dumps, events)) + "\n")
 
 
+def _make_comparison(folder: Path) -> None:
+    """A load generator's result, its server's metrics and mount, and a plan of such runs."""
+    shown = ROOT / "tests/data/serving/vllm/detailed.json"
+    (folder / "requests.json").write_text(shown.read_text())
+    page = """# TYPE vllm:prefix_cache_hits_total counter
+vllm:prefix_cache_hits_total{{engine="0",model_name="m"}} {0}
+vllm:prefix_cache_queries_total{{engine="0",model_name="m"}} {1}
+vllm:external_prefix_cache_hits_total{{engine="0"}} {0}
+vllm:num_preemptions_total{{engine="0"}} {2}
+"""
+    for when, numbers in (("before", (0, 10, 0)), ("after", (900, 5000, 3))):
+        (folder / f"metrics_{when}.txt").write_text(page.format(*numbers))
+    sample = {"metric": {"__name__": "vllm:kv_cache_usage_perc", "engine": "0"}, "values": [[1, "0.1"], [2, "0.9"]]}
+    ranges = {"status": "success", "data": {"resultType": "matrix", "result": [sample]}}
+    (folder / "metrics.json").write_text(json.dumps(ranges))
+    mount = {"target": "/mnt/kv", "source": "/dev/nvme0n1", "fstype": "xfs"}
+    (folder / "mount.json").write_text(json.dumps({"filesystems": [mount]}))
+    generator = {"tool": "aiperf", "data": "a.jsonl", "kind": "weka_trace", "concurrency": [8], "duration_s": 60}
+    arms = {"none": {}, "cpu": {"cpu": "64GiB", "tiers": ["fs=/mnt/nvme"]}}
+    plan = {"model": "qwen3-8b", "results": "runs", "repeats": 2, "generator": generator, "arms": arms}
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan))
+
+
 def remove_made() -> None:
     """Remove the seeds that were made."""
     if _made.cache_info().currsize:
@@ -282,6 +340,10 @@ BORDERS: tuple[Border, ...] = (
     Border("histogram", _run_part("points/*-mixed-j16/histogram.json"), _judged("points/*/histogram.json"), 1),
     Border("series", _run_part("points/*-mixed-j16/series.json"), _judged("points/*/series.json"), 1),
     Border("bundle", _run_part("result.json"), _bundle, 8),
+    Border("export", _run_part("result.json"), _export, 8),
+    Border("compare", _compared, _compare, 30, refuses=False),
+    Border("arms", lambda: (_made() / "plan.yaml",), _arms, 60),
+    Border("simulate", _files("tests/data/traces/*.json*", "tests/data/traces/*.csv"), _simulate, 20),
     Border("prefill-log", lambda: (_made() / "log.jsonl",), _only_file, 40, reads=load),
     Border("stream", lambda: (_made() / "stream.jsonl",), _only_file, 120, refuses=False, reads=_read_stream),
     Border("measurement", _run_part("measurement.json"), _plan, 1),

@@ -106,8 +106,8 @@ def _fault(code: int | None, out: str, err: str, command: str) -> str | None:
     longest = max(map(len, err.splitlines()), default=0)
     if longest > _LONGEST_LINE:
         return f"a message of {longest} characters"
-    # What is wrong with an engine's settings is the answer of the command, not a refusal.
-    answered = command == "settings" and out.strip()
+    # What is wrong with an engine's settings, or with a comparison, is the answer of the command, not a refusal.
+    answered = command in ("settings", "compare") and out.strip()
     if code == 2 and not answered and not err.strip().rpartition("\n")[2].startswith("kvbench: "):
         return f"exit code 2 without a sentence: {err[-300:]!r}"
     return None

@@ -219,8 +219,9 @@ def _checked(latency: FioLatency) -> FioLatency:
     if mean is not None and (
         (low is not None and mean < low * _ALMOST) or (high is not None and mean * _ALMOST > high)
     ):
+        smallest, largest = ("unknown" if bound is None else f"{bound:,}" for bound in (low, high))
         raise Contradiction(
-            f"the mean latency of {mean:,.0f} ns lies outside the smallest and the largest ({low:,} to {high:,} ns)"
+            f"the mean latency of {mean:,.0f} ns lies outside the smallest and the largest ({smallest} to {largest} ns)"
         )
     if latency.histogram is not None and latency.histogram.samples != latency.samples:
         counted = latency.histogram.samples

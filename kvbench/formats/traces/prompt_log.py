@@ -7,11 +7,11 @@ the earlier ones of its session, which is the most that can be reused; else noth
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Hashable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from kvbench.border.bounded import json_of
 from kvbench.formats.traces.format import TraceFormat
 from kvbench.formats.traces.head import FileHead, Options
 from kvbench.formats.traces.record import Request
@@ -75,7 +75,7 @@ class PromptLogReader:
 
     def _row(self, line: bytes) -> Mapping[str, Any] | None:
         if line.startswith(b"{"):
-            found = json.loads(line)
+            found = json_of(line)
             return {str(key).lower(): value for key, value in found.items()}
         try:
             cells = next(csv.reader([line.decode("utf-8")], strict=True))

@@ -10,6 +10,7 @@ from kvbench.report.scene import Scene
 from kvbench.report.sheet import Sheet
 from kvbench.report.subject import subject
 from kvbench.report.tables.settings import read_rates
+from kvbench.settings.places import recorded_place
 from kvbench.settings.viable import Line, line_of
 
 _NOTE = "For a POSIX shell. 'kvbench settings' writes other forms (JSON, Kubernetes) and other sizes of host memory."
@@ -31,5 +32,5 @@ def command_lines(scene: Scene) -> Sheet:
 
 def _rows(scene: Scene) -> Iterator[Written]:
     for item in scene.judged if scene.wanted.curve else ():
-        facts = item.run.result.tiers.get(item.crossover.tier, {})
-        yield item, line_of(item.crossover, facts, read_rates(item, scene.wanted))
+        place = recorded_place(item.run.result, item.crossover.tier)
+        yield item, line_of(item.crossover, place, read_rates(item, scene.wanted))

@@ -10,10 +10,21 @@ from kvbench.report.sheet import Sheet
 from kvbench.serving.arm import ArmRun
 from kvbench.serving.comparing import Comparison, RunProblem
 from kvbench.serving.differences import Speedup
-from kvbench.units import format_duration_s, format_number, format_share
+from kvbench.serving.storage import PoolTraffic
+from kvbench.units import (
+    format_bandwidth,
+    format_count,
+    format_duration_s,
+    format_number,
+    format_rate,
+    format_share,
+    format_tokens,
+)
 
 _SOURCE = "the load generator's result"
 _COUNTED = "the server's counters over the run"
+# Metadata and the pools of others' idle daemons are left out of the table; JSON has them.
+_LEAST_SHARE = 0.01
 _RATIOS = (
     ("requests_per_s", "requests/s ratio", 0),
     ("ttft_mean", "TTFT ratio", 3),
@@ -62,6 +73,50 @@ COLUMNS: tuple[Column[ServedRow], ...] = (
     *(_ratio(*one) for one in _RATIOS),
 )
 
+SERVERS: tuple[Column[ServedRow], ...] = (
+    name("configuration", "configuration", lambda row: row.configuration),
+    name("load", "load", lambda row: row.run.load.words),
+    number("kv_tokens", "KV on GPUs (tokens)", lambda row: row.run.server.kv_tokens, format_tokens, _COUNTED),
+    number("prompts_in_kv", "prompts in it", lambda row: row.run.prompts_in_kv, format_number, _COUNTED),
+    number("kv_usage_mean", "mean use", lambda row: row.run.server.kv_usage_mean, format_share, _COUNTED),
+    number("kv_usage_highest", "highest use", lambda row: row.run.server.kv_usage_highest, format_share, _COUNTED),
+    number("preemptions", "preempted", lambda row: row.run.server.preemptions, format_count, _COUNTED),
+    number("gpu_utilization", "GPU utilisation", lambda row: row.run.server.gpu_utilization, format_share, _COUNTED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """What a pool of the storage moved during a run."""
+
+    configuration: str
+    run: ArmRun
+    pool: str
+    traffic: PoolTraffic
+
+    def each_second(self, count: float) -> float | None:
+        """A count over the time of the run."""
+        return count / self.run.duration_s if self.run.duration_s else None
+
+
+_STORAGE = "the storage's counters over the run"
+
+POOLS: tuple[Column[PoolRow], ...] = (
+    name("configuration", "configuration", lambda row: row.configuration),
+    name("load", "load", lambda row: row.run.load.words),
+    name("pool", "pool", lambda row: row.pool),
+    number("read_bytes_per_s", "read", lambda row: row.each_second(row.traffic.read_bytes), format_bandwidth, _STORAGE),
+    number("reads_per_s", "reads/s", lambda row: row.each_second(row.traffic.reads), format_rate, _STORAGE),
+    number(
+        "written_bytes_per_s",
+        "written",
+        lambda row: row.each_second(row.traffic.written_bytes),
+        format_bandwidth,
+        _STORAGE,
+    ),
+    number("writes_per_s", "writes/s", lambda row: row.each_second(row.traffic.writes), format_rate, _STORAGE),
+)
+
 PROBLEMS: tuple[Column[RunProblem], ...] = (
     name("configuration", "configuration", lambda row: row.configuration),
     name("load", "load", lambda row: row.load.words),
@@ -73,6 +128,24 @@ PROBLEMS: tuple[Column[RunProblem], ...] = (
 def served(comparison: Comparison) -> Sheet:
     """Every run, rising by load, the control first; the ratios are over the control at the same load."""
     return narrow(f"Serving runs, ratios over {comparison.control}", COLUMNS, _rows(comparison))
+
+
+def servers(comparison: Comparison) -> Sheet:
+    """What GPUs and their KV memory did in every run that says something of them."""
+    rows = [row for row in _rows(comparison) if any(column.cell(row).value is not None for column in SERVERS[2:])]
+    return narrow("GPUs and their KV memory", SERVERS, rows)
+
+
+def pools(comparison: Comparison) -> Sheet:
+    """What the storage moved during every run that says so: the pools that hold most of it."""
+    rows = [
+        PoolRow(row.configuration, row.run, pool, traffic)
+        for row in _rows(comparison)
+        if row.run.storage is not None
+        for pool, traffic in row.run.storage.pools.items()
+        if traffic.bytes >= _LEAST_SHARE * row.run.storage.total.bytes > 0
+    ]
+    return narrow("The storage meanwhile", POOLS, rows)
 
 
 def problems(comparison: Comparison) -> Sheet:
