@@ -1,6 +1,6 @@
 """The s3 driver against fio's http engine and a bare loop of its client: rate, latency, CPU, in alternated rounds.
 
-    python benchmarks/s3.py s3://bucket/prefix [--size 2359296] [--threads 4] [--seconds 5] [--rounds 3]
+    python -m benchmarks.s3 s3://bucket/prefix [--size 2359296] [--threads 4] [--seconds 5] [--rounds 3]
 
 The endpoint and the keys come from the AWS variables. Debian's fio lacks the http engine; where it can be had (a fio
 built with libcurl, or the engine alone as a file called ``http`` on LD_LIBRARY_PATH) it takes part, else it is skipped.
@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from s3_clients import Row, alternate, child, cpu_s, object_keys, own_objects, show
-
+from benchmarks.s3_clients import Row, alternate, child, cpu_s, object_keys, own_objects, show
 from kvbench.drivers.s3.client import ObjectClient
 from kvbench.drivers.s3.load import Load, new_content
 from kvbench.drivers.s3.objects import Objects

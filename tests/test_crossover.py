@@ -31,6 +31,7 @@ from kvbench.decide.crossover import (
 )
 from kvbench.decide.decision import Wanted, decide_runs, same_model, verdict_is_settled
 from kvbench.decide.interpolation import between_jobs
+from kvbench.decide.recompute import computed_s, still_computed_s
 from kvbench.decide.restore import Around, MeasuredReads, RestoreCurve, restore_curve, restore_tokens_per_s
 from kvbench.errors import UsageError
 from kvbench.prefill.curve import PrefillCurve, fit
@@ -185,13 +186,40 @@ def test_what_an_engine_needs_for_any_hit_moves_the_crossover() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("concurrent", "spared_s"), [(1, 0.8), (3, 1.6), (16, 6.8)])
-def test_restores_at_once_are_compared_with_prefills_at_once(concurrent: int, spared_s: float) -> None:
-    """Of R prefills of 0.8 s one after the other the mean one ends after (R + 1) / 2 x 0.8 s."""
-    at = measured(1e6)
-    found = decide(use(), "t", concurrent, at, None, curve(0.1, 1e-4), Goal(8000))
+@pytest.mark.parametrize(
+    ("concurrent", "step_tokens", "spared_s"),
+    [
+        # Steps that are short beside a prompt: they end one after the other, the mean one after (R + 1) / 2.
+        (1, 1, 0.8),
+        (3, 1, 1.6),
+        (16, 1, 6.8),
+        # All in one step end with the last.
+        (1, 10**6, 0.8),
+        (3, 24_000, 2.4),
+        (16, 10**6, 12.8),
+        # Two fill a step, and the third comes out of the next: 2, 2, and 3 times as late.
+        (3, 16_000, 0.8 * 7 / 3),
+        # The second prompt just does not fit: its last tokens are in the second step, which the third fills.
+        (3, 15_999, 0.8 * (15_999 / 8000 + 3 + 3) / 3),
+    ],
+)
+def test_restores_at_once_are_compared_with_prefills_at_once(
+    concurrent: int, step_tokens: int, spared_s: float
+) -> None:
+    """R prefills of 8,000 tokens and 0.8 s: each ends with the step that computes its last token."""
+    prefill = replace(curve(0.1, 1e-4), step_tokens=step_tokens)
+    found = decide(use(), "t", concurrent, measured(1e6), None, prefill, Goal(8000))
     assert found.at_target is not None
     assert found.at_target.recompute_s == pytest.approx(spared_s)
+
+
+@pytest.mark.parametrize(("concurrent", "computed"), [(1, 0.5), (4, 2.0)])
+def test_the_constant_of_a_request_waits_for_nobody(concurrent: int, computed: float) -> None:
+    """What follows the whole blocks is computed for all in one step, 0.5 s each; the constant of 0.1 s is paid once."""
+    prefill = curve(0.1, 0.5 / 8)
+    restore = restore_curve(use(), measured(1e6), concurrent, np.array([1608.0]))
+    assert still_computed_s(prefill, restore, concurrent) == pytest.approx([0.1 + computed])
+    assert computed_s(replace(prefill, step_tokens=10**6), 8.0, concurrent) == pytest.approx([0.1 + computed])
 
 
 @given(st.integers(1, 8))

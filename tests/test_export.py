@@ -55,6 +55,17 @@ def test_two_runs_of_one_name_are_told_apart(kvbench: Run, tmp_path: Path) -> No
     assert {row["run"] for row in rows(kvbench("export", RUN, other))} == {"run #1", "run #2"}
 
 
+@pytest.mark.parametrize("form", ["csv", "prometheus"])
+def test_names_act_neither_on_the_terminal_nor_in_a_spreadsheet(kvbench: Run, tmp_path: Path, form: str) -> None:
+    run = saved(tmp_path / "run", point(id="=x\x1b[2J\u202e\udc80", tier="ä b"))
+    outcome = kvbench("export", run, "--form", form)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.replace("\n", "").isprintable()
+    assert "=x\\x1b[2J" in outcome.out.replace("\\\\", "\\")
+    assert "ä b" in outcome.out
+    assert ",=x" not in outcome.out
+
+
 def test_a_point_without_a_number_is_a_row_with_its_status(kvbench: Run, tmp_path: Path) -> None:
     broken = point(id="x", status="failed", reason="no space", read=None)
     (row,) = rows(kvbench("export", saved(tmp_path / "run", broken)))

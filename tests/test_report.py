@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -100,6 +101,43 @@ def page(report: Report) -> str:
     return html(report)
 
 
+MODELS = (MODEL, "Qwen/Qwen3-8B", "meta-llama/Llama-3.1-70B-Instruct")
+
+
+def four_by_three(tmp_path: Path) -> Report:
+    """Four tiers and three models, of which the prefill of one is known."""
+    tiers = {"fast": 4000.0, "nvme": 500.0, "cephfs": 500.0, "volume": 500.0}
+    every = tuple(one for tier, iops in tiers.items() for one in points(tier, iops))
+    uses = tuple(replace(use(), model=model) for model in MODELS)
+    return build([loaded(tmp_path, uses=uses, points=every)], wanted())
+
+
+def test_the_first_screen_of_one_model(report: Report, page: str) -> None:
+    assert (report.chip.verdict, report.chip.text) == ("cannot say", "1 of 2 tiers viable")
+    assert report.matrix.columns == (f"{MODEL} TP2",)
+    (fast,), (slow,) = (row.cells for row in report.matrix.rows)
+    assert fast is not None
+    assert slow is not None
+    assert (fast.verdict, fast.outcome, slow.outcome) == ("viable", "always wins", "never wins")
+    assert slow.times == "restores in 4.12 s, recomputes in 950 ms"
+    assert report.measured.startswith("Measured on example, 2026-01-02, ")
+    for cell in (fast, slow):
+        assert f'id="{cell.card}"' in page
+        assert f'href="#{cell.card}"' in page
+
+
+@pytest.mark.slow
+def test_the_first_screen_of_many_names_every_tier(tmp_path: Path) -> None:
+    found = four_by_three(tmp_path)
+    assert [row.tier for row in found.matrix.rows] == ["fast", "nvme", "cephfs", "volume"]
+    assert len(found.matrix.columns) == 3
+    assert found.chip.text == "1 of 12 combinations viable"
+    single = build([loaded(tmp_path / "one", points=points("fast", 4000.0))], wanted())
+    assert (single.chip.verdict, single.chip.text) == ("viable", "viable")
+    empty = build([loaded(tmp_path / "none", uses=(), points=())], wanted())
+    assert (empty.matrix.rows, empty.chip.text) == ((), "cannot say")
+
+
 @pytest.mark.slow
 def test_the_finding_names_who_wins(report: Report) -> None:
     assert report.finding == f"{MODEL} TP2: restoring from fast beats recomputing, from slow it does not"
@@ -146,7 +184,9 @@ def test_json_holds_exactly_what_the_page_shows(report: Report, page: str) -> No
             assert fact["text"] in text
     for figure in data["figures"].values():
         assert figure["title"] in text
-    shown = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, flags=re.DOTALL)
+    # The matrix of the first screen says what the cards say.
+    tables = re.sub(r'<table class="matrix".*?</table>', "", page, flags=re.DOTALL)
+    shown = re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", tables, flags=re.DOTALL)
     cells = sum(len(sheet.rows) * len(sheet.columns) + len(sheet.columns) for sheet in report.sheets)
     assert len(shown) == cells
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from kvbench.report.html import html
 from tests.conftest import ROOT
+from tests.test_report import four_by_three
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 EXAMPLE = ROOT / "reports" / "example" / "run"
@@ -163,11 +165,19 @@ def test_the_first_screen_holds_the_verdict(browser: Browser, page: Path, size: 
     browser.open(page, size)
     bottom = browser.run("document.querySelector('.lede .pill').getBoundingClientRect().bottom")
     assert bottom <= size[1]
-    assert browser.run("document.querySelector('.lede .pill').innerText").endswith("not viable")
-    assert browser.run("document.querySelector('.card .pill').getBoundingClientRect().bottom") <= size[1]
+    assert browser.run("document.querySelector('.lede .pill').innerText") == "1 of 4 combinations viable"
+    assert browser.run("document.querySelector('.matrix').getBoundingClientRect().bottom") <= size[1]
     if size == DESK:
-        assert browser.run("document.querySelector('#figure-target svg').getBoundingClientRect().bottom") <= size[1]
-        assert browser.run("[...document.querySelectorAll('.card')].pop().getBoundingClientRect().top") <= size[1]
+        assert browser.run("document.querySelector('.card').getBoundingClientRect().bottom") <= size[1]
+
+
+def test_four_tiers_and_three_models_fit_the_first_screen(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(html(four_by_three(tmp_path)))
+    browser.open(path, (1280, 800))
+    assert browser.run("document.querySelector('.matrix').getBoundingClientRect().bottom") <= 800
+    assert browser.run("document.querySelectorAll('.matrix td').length") == 12
+    assert browser.run("document.documentElement.scrollWidth") <= 1280
 
 
 @pytest.mark.parametrize("width", [320, 375, 768, 1280])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
 from kvbench.decide.cost import ServerLoad, saving
@@ -256,8 +257,8 @@ def test_break_even_counts_that_others_pause() -> None:
     of, at = use(parallelism_per_request=1), replace(measured(100.0, 20.0, 2), alone_s=0.010)
     around = Around(lookup_s_per_unit=0.015)
     restore = restore_curve(of, at, 2, np.array([256.0]), around)
-    # Two prefills at once take half as long again.
-    found = break_even(of, at, restore, curve(0.0, 0.4 / 256, 0.0, first=128), 256, concurrent=2)
+    # Two prefills of one step end together, after the time of both.
+    found = break_even(of, at, restore, curve(0.0, 0.3 / 256, 0.0, first=128), 256, concurrent=2)
     assert found is not None
     assert found.p99_ns == pytest.approx(20 * MS * 216_000 / 153_600, rel=1e-6)
     # One thread looks up for both, which takes 480 ms, however fast the reads.
@@ -338,10 +339,15 @@ def test_no_more_is_saved_than_is_served_and_than_the_gpus_have() -> None:
     assert asked.gpu_s_per_day == 86_400
 
 
-def served_by(hit_rate: float, read: float | None, write: float | None, tokens: int = 8000) -> Throughput | None:
+def served_by(
+    hit_rate: float,
+    read: float | None,
+    write: float | None,
+    tokens: int = 8000,
+) -> Throughput | None:
     """The throughput of requests of 8,000 tokens in 500 blocks: T = 0.1 + 0.8 s, of which a hit spares 0.8."""
     item = decide(use(), "t", 1, measured(1e6), None, curve(0.1, 1e-4), Goal(tokens))
-    return throughput(item, curve(0.1, 1e-4), hit_rate, Rates(read, write))
+    return throughput(item, curve(0.1, 1e-4), hit_rate, Rates(((read or 0.0, write or 0.0),)))
 
 
 BYTES = 500 * 1_179_648
@@ -381,18 +387,56 @@ def test_the_published_volume_pays_for_throughput_and_not_for_latency() -> None:
     stores were free; they would take five times its write rate. For the latency of a request it never pays."""
     prefill = fit(read_csv(SHIPPED_CSV))
     vpc = next(tier for tier in reference_tiers() if tier.name.startswith("VPC"))
-    read, write = (
-        max(one.bytes_per_s for one in vpc.points if (one.io_bytes, one.mix) == (1_179_648, mix))
-        for mix in ("read", "write")
+    read, write, mixed_read, mixed_write = (
+        max(
+            one.bytes_per_s
+            for one in vpc.points
+            if (one.io_bytes, one.mix, one.direction) == (1_179_648, mix, direction)
+        )
+        for mix, direction in (("read", "read"), ("write", "write"), ("mixed", "read"), ("mixed", "write"))
     )
     item = decide(use(), "vpc", 1, measured(read / 1_179_648), None, prefill, Goal())
     assert item.verdict == "not viable"
-    found = throughput(item, prefill, 0.25, Rates(read, write))
+    found = throughput(item, prefill, 0.25, Rates(((read, 0.0), (0.0, write), (mixed_read, mixed_write))))
     assert found is not None
     assert found.free_gain == pytest.approx(1.30, abs=0.01)
     assert found.store_share == pytest.approx(5.6, abs=0.1)
     assert found.limited_by == "stores"
     assert found.gain < 1
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "at_most"),
+    [
+        # Only one of them is asked for.
+        (800.0, 0.0, 1.0),
+        (0.0, 800.0, 0.5),
+        # The measured mix itself, and half of it.
+        (600.0, 200.0, 1.0),
+        (300.0, 100.0, 2.0),
+        # A quarter of the time in the mix, the rest writing: 150 read, 50 + 300 written. Halfway to reading: 700, 100.
+        (150.0, 350.0, 1.0),
+        (700.0, 100.0, 1.0),
+    ],
+)
+def test_a_tier_does_what_lies_between_the_mixes_that_were_measured(
+    read: float, written: float, at_most: float
+) -> None:
+    rates = Rates(((800.0, 0.0), (0.0, 400.0), (600.0, 200.0)))
+    assert rates.at_most(read, written) == pytest.approx(at_most)
+    # A pair that is worse than another adds nothing.
+    assert Rates((*rates.pairs, (500.0, 150.0))).at_most(read, written) == pytest.approx(at_most)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 1e9)), min_size=1, max_size=6), st.floats(0.01, 0.99))
+def test_what_a_tier_does_at_most_is_what_a_linear_program_says(
+    pairs: list[tuple[float, float]], hit_rate: float
+) -> None:
+    # Most x with shares of time s >= 0, their sum 1: sum s R >= x read and sum s W >= x written.
+    asked = (hit_rate, 1 - hit_rate)
+    bounds = [[*(-pair[way] for pair in pairs), asked[way]] for way in (0, 1)]
+    solved = linprog([*[0.0] * len(pairs), -1.0], bounds, [0.0, 0.0], [[*[1.0] * len(pairs), 0.0]], [1.0])
+    assert Rates(tuple(pairs)).at_most(*asked) == pytest.approx(-solved.fun, rel=1e-6, abs=1e-3)
 
 
 def test_the_tail_of_a_request_is_simulated() -> None:

@@ -20,7 +20,7 @@ from kvbench.serving.arm import ArmRun
 from kvbench.serving.checks import problems_of
 from kvbench.serving.gpu_memory import room_of
 from kvbench.serving.server import ServerState, state_of
-from kvbench.serving.storage import ALL, StorageState, Traffic, storage_of
+from kvbench.serving.storage import ALL, PoolTraffic, StorageState, storage_of
 from tests.conftest import Outcome
 from tests.factories import ROOT, serving_result
 
@@ -32,7 +32,7 @@ WROTE, READ = 96 << 20, 48 << 20
 BUSY = Window(1796128592.9, 1796128594.6)
 
 
-def pool(state: StorageState | None, name: str = "cephfs_data") -> Traffic:
+def pool(state: StorageState | None, name: str = "cephfs_data") -> PoolTraffic:
     assert state is not None
     return state.pools[name]
 
@@ -40,8 +40,8 @@ def pool(state: StorageState | None, name: str = "cephfs_data") -> Traffic:
 def test_ceph_pages_before_and_after() -> None:
     """The pool holds to the byte what was written and read; ceph-fuse moves 128 KiB at a time."""
     state = storage_of(snapshots.between(RECORDED / "ceph_before.txt", RECORDED / "ceph_after.txt"))
-    assert pool(state) == Traffic(READ, WROTE, 48 * 8, 96 * 8)
-    assert pool(state, "default.rgw.log") == Traffic()
+    assert pool(state) == PoolTraffic(READ, WROTE, 48 * 8, 96 * 8)
+    assert pool(state, "default.rgw.log") == PoolTraffic()
     assert state is not None
     assert state.read_latency_s == pytest.approx((0.189204482 - 0.053062031) / (779 - 350))
 
@@ -49,13 +49,13 @@ def test_ceph_pages_before_and_after() -> None:
 def test_ceph_range_of_prometheus() -> None:
     """A range export says no types: Ceph's counters are known by their names, and so are its pools."""
     state = storage_of(ranges.read(RECORDED / "ceph_range.json"))
-    assert pool(state) == Traffic(READ, WROTE, 48 * 8, 96 * 8)
+    assert pool(state) == PoolTraffic(READ, WROTE, 48 * 8, 96 * 8)
 
 
 def test_an_export_is_cut_to_the_time_of_the_run() -> None:
     """The counters arrived between 8 and 13 s later: the time of the work alone holds none of them."""
     path = RECORDED / "ceph_range.json"
-    assert pool(storage_of(ranges.read(path, BUSY))) == Traffic()
+    assert pool(storage_of(ranges.read(path, BUSY))) == PoolTraffic()
     assert pool(storage_of(ranges.read(path, replace(BUSY, end_s=BUSY.end_s + 20)))).read_bytes == READ
     # Half-way between the two samples between which they arrived.
     half = Window(1796128592.915, 1796128605.415)
@@ -95,7 +95,7 @@ def test_osds_count_where_pools_do_not(tmp_path: Path) -> None:
         'ceph_osd_op_r_out_bytes{ceph_daemon="osd.0"} 9\nceph_osd_op_r_out_bytes{ceph_daemon="osd.1"} 7\n'
     )
     state = storage_of(snapshots.between(tmp_path / "before", tmp_path / "after"))
-    assert state == StorageState({ALL: Traffic(read_bytes=11.0)})
+    assert state == StorageState({ALL: PoolTraffic(read_bytes=11.0)})
     assert storage_of(page(tmp_path, "")) is None
     assert storage_of(NOTHING) is None
 
@@ -156,7 +156,7 @@ def test_storage_beside_what_the_engine_moved() -> None:
     moved = server(read_bytes={"fs": gib}, written_bytes={"fs": gib})
 
     def seen(read: float, wrote: float) -> list[str]:
-        return codes(arm(moved, StorageState({"data": Traffic(read, wrote)})))
+        return codes(arm(moved, StorageState({"data": PoolTraffic(read, wrote)})))
 
     assert seen(gib, gib * 1.1) == []
     assert seen(gib * 0.5, gib) == ["storage-disagrees"]
@@ -164,11 +164,11 @@ def test_storage_beside_what_the_engine_moved() -> None:
     # Files that are there already are counted by the engine and not written again.
     assert seen(gib, gib * 0.1) == []
     # An engine that counts nothing is not contradicted.
-    assert codes(arm(server(), StorageState({"data": Traffic(gib, gib)}))) == []
+    assert codes(arm(server(), StorageState({"data": PoolTraffic(gib, gib)}))) == []
 
 
 def test_counters_that_come_late() -> None:
-    storage = StorageState({"data": Traffic(1.0, 1.0)})
+    storage = StorageState({"data": PoolTraffic(1.0, 1.0)})
     assert codes(arm(storage=storage, duration_s=60)) == ["storage-late"]
     assert codes(arm(storage=storage, duration_s=600)) == []
     assert codes(arm(duration_s=60)) == []

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import typer
 
 from kvbench.commands.groups import parsed
-from kvbench.commands.options import parse_share
+from kvbench.commands.options import parse_rate, parse_share
 from kvbench.connectors import stored_layout, vllm_fs
 from kvbench.connectors.stored import Group
 from kvbench.errors import UsageError
 from kvbench.layout.sized import SizedModel
+from kvbench.prefill.curve import fit
+from kvbench.prefill.samples import read_csv
+from kvbench.prefill.shipped import find_csv
 from kvbench.simulate.plan import Engine, SecondaryTier, TierSet
 from kvbench.simulate.sizing import SWITCHES
+from kvbench.simulate.timing import Compute, TierRates
 from kvbench.traces.trace import Trace
 from kvbench.traces.weights import BlockWeight
-from kvbench.units import is_one_line, parse_size, split_list
+from kvbench.units import is_one_line, parse_duration_s, parse_size, split_list
 
 
 class TierSize(NamedTuple):
@@ -34,6 +39,21 @@ def parse_tier_size(text: str) -> TierSize:
     if not name or not is_one_line(name) or name in ("gpu", "cpu") or (separator and not size):
         raise UsageError(f"{text!r}: write a name of your own and a size, like nvme=7TB, or a name alone for no limit.")
     return TierSize(name, parse_size(size) if separator else None)
+
+
+class TierRate(NamedTuple):
+    """``NAME=RATE``."""
+
+    name: str
+    bytes_per_s: float
+
+
+def parse_tier_rate(text: str, option: str) -> TierRate:
+    """A tier and its bytes per second."""
+    name, separator, rate = text.partition("=")
+    if not separator or not name or not is_one_line(name):
+        raise UsageError(f"{option} {text!r}: write NAME=RATE, like nvme=5GiB/s.")
+    return TierRate(name, parse_rate(rate, option))
 
 
 def parse_switches(text: str) -> tuple[str, ...]:
@@ -100,6 +120,36 @@ class EngineOptions:
         int, typer.Option("--max-num-batched-tokens", min=1, help="Tokens that one step of the engine computes.")
     ] = 8192
     policy: Annotated[Literal["lru", "arc"], typer.Option("--eviction-policy", help="How the CPU tier evicts.")] = "lru"
+    ttft_csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--ttft-csv",
+            metavar="FILE",
+            help="Also predict waiting times and throughput: uncached TTFT, as for 'kvbench crossover'.",
+        ),
+    ] = None
+    read_rate: Annotated[
+        list[TierRate] | None,
+        parsed(
+            partial(parse_tier_rate, option="--read-rate"),
+            "--read-rate",
+            metavar="NAME=RATE",
+            help="What a tier reads at most, as measured, like nvme=5GiB/s; one without it takes no time. Repeatable.",
+        ),
+    ] = None
+    write_rate: Annotated[
+        list[TierRate] | None,
+        parsed(
+            partial(parse_tier_rate, option="--write-rate"),
+            "--write-rate",
+            metavar="NAME=RATE",
+            help="What a tier writes at most, as measured. Repeatable.",
+        ),
+    ] = None
+    per_token_s: Annotated[
+        float,
+        parsed(parse_duration_s, "--per-token", metavar="TIME", help="Time of each token of an answer."),
+    ] = 0.02
     what_if: Annotated[
         tuple[str, ...],
         parsed(
@@ -123,7 +173,7 @@ class EngineOptions:
     @property
     def asked(self) -> bool:
         """Whether any tier is to be simulated."""
-        return any((self.gpu, self.cpu, self.tier, self.shared_tier, self.size_for, self.what_if))
+        return any((self.ttft_csv, self.gpu, self.cpu, self.tier, self.shared_tier, self.size_for, self.what_if))
 
     def engine(self, sized: SizedModel, weight: BlockWeight, trace: Trace) -> Engine:
         """The engine that the options describe; UsageError where they contradict each other or the trace."""
@@ -146,6 +196,28 @@ class EngineOptions:
             batch_tokens=self.batch_tokens,
             replicas=self.replicas,
             concurrency=self.concurrency,
+        )
+
+    def compute(self) -> Compute | None:
+        """How long computing takes, None where no TTFT was given; UsageError for rates without it, or of no tier."""
+        named = [*(self.read_rate or ()), *(self.write_rate or ())]
+        if self.ttft_csv is None:
+            if named:
+                raise UsageError("--read-rate and --write-rate are for waiting times; give --ttft-csv as well.")
+            return None
+        known = {"cpu", *(one.name for one in (*(self.tier or ()), *(self.shared_tier or ())))}
+        for rate in named:
+            if rate.name not in known:
+                raise UsageError(f"{rate.name} is no tier here; choose from {', '.join(sorted(known))}.")
+        curve = fit(read_csv(find_csv(self.ttft_csv)))
+        return Compute(curve.a_s, curve.b_s_per_token, curve.c_s_per_token2, self.per_token_s)
+
+    @property
+    def rates(self) -> TierRates:
+        """Bytes per second of each tier that was given a rate."""
+        return TierRates(
+            {one.name: one.bytes_per_s for one in self.read_rate or ()},
+            {one.name: one.bytes_per_s for one in self.write_rate or ()},
         )
 
     def configurations(self) -> list[TierSet]:

@@ -18,7 +18,7 @@ from kvbench.decide.crossover import DEFAULT_TARGET_TOKENS, Goal
 from kvbench.decide.decision import Wanted
 from kvbench.decide.reads import MixChoice
 from kvbench.errors import UsageError
-from kvbench.prefill.curve import PrefillCurve, Shape, fit
+from kvbench.prefill.curve import STEP_TOKENS, PrefillCurve, Shape, fit
 from kvbench.prefill.samples import Samples, read_csv, require_alone
 from kvbench.prefill.shipped import find_csv
 from kvbench.units import parse_duration_s, parse_tokens
@@ -90,6 +90,17 @@ class TtftOptions:
             "--prefill-curve", help="Through the TTFT: quadratic (a + bL + cL²), or linear, whose error is shown."
         ),
     ] = "quadratic"
+    prefill_step: Annotated[
+        int,
+        parsed(
+            parse_tokens,
+            "--prefill-step",
+            metavar="TOKENS",
+            help="Tokens that the engine computes in one step (vLLM: --max-num-batched-tokens): of prompts that come "
+            "at once those that fit into one end together. It counts with --concurrent-restores.",
+            show_default="8k",
+        ),
+    ] = STEP_TOKENS
 
     def prefill(self) -> Prefill | None:
         """The prefill that the options name, None when they name none; what was skipped is said on stderr."""
@@ -105,7 +116,7 @@ class TtftOptions:
         else:
             return None
         samples = replace(samples, any_speed=self.any_speed)
-        return Prefill(samples, fit(samples, self.prefill_curve))
+        return Prefill(samples, replace(fit(samples, self.prefill_curve), step_tokens=self.prefill_step))
 
     def _from_csv(self, path: Path) -> Samples:
         samples = read_csv(path, skip_bad_rows=self.skip_bad_rows)

@@ -24,6 +24,7 @@ from kvbench.report.reuse import answer_json, notes, points_sheet, shares_sheet,
 from kvbench.simulate.contract import configurations_json, sizing_json
 from kvbench.simulate.run import Simulated, simulate
 from kvbench.simulate.sizing import Sizing, endurance, size_for, switched
+from kvbench.simulate.timing import Predicted, predict
 from kvbench.traces.answer import Answer, Capacity, answer
 from kvbench.traces.trace import Trace
 from kvbench.traces.weights import BlockWeight, block_weight
@@ -175,12 +176,18 @@ class _Tried:
     found: Sequence[Simulated] = ()
     changed: Mapping[str, Sequence[Simulated]] = field(default_factory=dict)
     sizing: Sizing | None = None
+    predicted: Sequence[Predicted] = ()
 
     def json(self) -> dict[str, object]:
-        return {**configurations_json(self.found, self.changed), "sizing": sizing_json(self.sizing)}
+        return {
+            **configurations_json(self.found, self.changed),
+            "sizing": sizing_json(self.sizing),
+            "predicted": [asdict(one) for one in self.predicted],
+        }
 
     def show(self, trace: Trace) -> None:
-        console.print_sheets([listing.tiers(self.found), listing.changes(self.found, self.changed)])
+        sheets = [listing.tiers(self.found), listing.times(self.predicted), listing.changes(self.found, self.changed)]
+        console.print_sheets(sheets)
         for line in listing.notes(self.found):
             console.print_text(line)
         for item in self.found:
@@ -201,7 +208,9 @@ def _simulate(asked: EngineOptions, sized: SizedModel | None, weight: BlockWeigh
         raise UsageError("an engine's tiers need --model, which says what a block weighs.")
     engine, tried = asked.engine(sized, weight, trace), asked.configurations()
     sizing = None if asked.size_for is None else size_for(trace, engine, asked.cpu or engine.gpu_bytes, asked.size_for)
-    return _Tried(simulate(trace, engine, tried), switched(trace, engine, tried, asked.what_if), sizing)
+    compute = asked.compute()
+    times = [] if compute is None else predict(trace, engine, tried, compute, asked.rates)
+    return _Tried(simulate(trace, engine, tried), switched(trace, engine, tried, asked.what_if), sizing, times)
 
 
 def _model_json(sized: SizedModel | None) -> dict[str, object] | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kvbench.checks import voiding
 from kvbench.decide.breakeven import BreakEven, break_even, budget_reach
-from kvbench.decide.recompute import drawn_spared_s, queued, spared_s, still_computed_s
+from kvbench.decide.recompute import computed_s, drawn_spared_s, spared_s, still_computed_s
 from kvbench.decide.restore import (
     NOTHING_AROUND,
     USUAL_VARIATION,
@@ -151,7 +151,7 @@ class Versus:
     @cached_property
     def beside_s(self) -> Floats:
         """Seconds that a hit computes all the same, shape (lengths,)."""
-        return still_computed_s(self.curve, self.restore) * queued(self.concurrent)
+        return still_computed_s(self.curve, self.restore, self.concurrent)
 
     @cached_property
     def wins(self) -> NDArray[np.bool_]:
@@ -267,7 +267,7 @@ def within_budget(versus: Versus, seconds: float, confidence: float = CONFIDENCE
     return Budget(
         seconds,
         *budget_reach(versus.restore.tokens, certain, seconds),
-        *budget_reach(measured, versus.curve.seconds(measured) * queued(versus.concurrent), seconds),
+        *budget_reach(measured, computed_s(versus.curve, measured, versus.concurrent), seconds),
     )
 
 

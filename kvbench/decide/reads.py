@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from kvbench.checks import voiding
 from kvbench.decide.interpolation import between_jobs, between_sizes
 from kvbench.decide.restore import MeasuredReads
 from kvbench.record import results
@@ -63,18 +64,13 @@ class Reads:
                 return rates
         return {}
 
-    def write_rate(self, io_bytes: int) -> float | None:
-        """The most bytes per second that were written at that size: beside reads where measured, else alone."""
-        for mix in ("mixed", "write"):
-            rates = [
-                point.write.bytes_per_s
-                for point in self.run.points
-                if (point.tier, point.mix, point.io_bytes, point.status) == (self.tier, mix, io_bytes, "ok")
-                and point.write is not None
-            ]
-            if rates:
-                return max(rates)
-        return None
+    def read_and_written(self, io_bytes: int) -> tuple[tuple[float, float], ...]:
+        """Bytes per second read and written at the same time at that size, in every mix and load that counts."""
+        return tuple(
+            (point.read.bytes_per_s if point.read else 0.0, point.write.bytes_per_s if point.write else 0.0)
+            for point in self.run.points
+            if (point.tier, point.io_bytes, point.status) == (self.tier, io_bytes, "ok") and not voiding(point)
+        )
 
     def lookup_s(self, io_bytes: int, jobs: int) -> float | None:
         """Mean seconds of one lookup beside about ``jobs`` operations: of the loads that timed one the nearest.

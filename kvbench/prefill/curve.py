@@ -20,6 +20,8 @@ Shape = Literal["quadratic", "linear"]
 _TERMS: dict[Shape, tuple[int, ...]] = {"quadratic": (0, 1, 2), "linear": (0, 1)}
 
 DRAWS = 1000
+# max_num_batched_tokens of vLLM's API server on GPUs of 70 to 160 GiB (engine/arg_utils.py); 2,048 on smaller ones.
+STEP_TOKENS = 8192
 _SEED = 20260101
 # With fewer lengths the curve passes through them whatever they are: nothing says how much they stray.
 FEWEST_LENGTHS = 3
@@ -37,7 +39,7 @@ class PrefillCurve:
     ``draws`` holds bootstrap coefficients, shape (DRAWS, 3), or is empty when the samples leave no degree of freedom.
     ``residuals_s`` are measured less fitted seconds of the samples that were fitted, ``set_aside`` the samples that
     stand too far from all others, ``linear_residual_s`` the largest residual that a straight line leaves at best.
-    ``notes``, ``ttft_column`` and ``any_speed`` are the samples' own.
+    ``notes``, ``ttft_column`` and ``any_speed`` are the samples' own. ``step_tokens``: computed at once.
     """
 
     a_s: float
@@ -55,6 +57,7 @@ class PrefillCurve:
     linear_residual_s: float | None = None
     ttft_column: str | None = None
     any_speed: bool = False
+    step_tokens: int = STEP_TOKENS
 
     @cached_property
     def coefficients(self) -> Floats:

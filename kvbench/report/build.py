@@ -14,6 +14,7 @@ from kvbench.report.data import Judgement, JudgementWarning, Report, scrubbed
 from kvbench.report.decision_words import outcome_text
 from kvbench.report.figures import figures
 from kvbench.report.gate import overall
+from kvbench.report.matrix import by_tier, chip_of, matrix_of, measured_line
 from kvbench.report.methods import methods
 from kvbench.report.scene import scene_of
 from kvbench.report.sheet import Cell, number_cell
@@ -39,6 +40,9 @@ def build(runs: Sequence[LoadedRun], wanted: Wanted) -> Report:
         sheets=sheets(scene),
         advice=(*conclusions.advice(all_judged), *memory.advice(runs)),
         methods=methods(wanted),
+        matrix=matrix_of(all_judged, [point_name(item.run, item.crossover.point, runs) for item in all_judged]),
+        chip=chip_of(all_judged),
+        measured=measured_line(runs),
         tiers=tuple(dict.fromkeys(run.label(tier, runs) for run in runs for tier in run.tiers)),
     )
     return scrubbed(report)
@@ -99,7 +103,7 @@ def _facts(item: Judged, point: str) -> tuple[Cell, ...]:
 
 
 def _finding(all_judged: Sequence[Judged]) -> str:
-    """The headline: which tier pays for which model, or how many do."""
+    """The headline: which tier pays for which model, each by its name."""
     decided = _sentences(all_judged)
     if 0 < len(decided) <= MOST_NAMED:
         return ". ".join(decided)
@@ -108,9 +112,7 @@ def _finding(all_judged: Sequence[Judged]) -> str:
     verdicts: list[Verdict] = [item.crossover.verdict for item in all_judged]
     if set(verdicts) == {"cannot say"}:
         return "Cannot say yet whether restoring beats recomputing"
-    names: tuple[Verdict, ...] = ("viable", "not viable", "cannot say")
-    counts = [f"{verdicts.count(name)} {name}" for name in names if name in verdicts]
-    return f"Of {len(verdicts)} combinations of tier and model: {', '.join(counts)}"
+    return by_tier(all_judged)
 
 
 def _sentences(all_judged: Sequence[Judged]) -> list[str]:

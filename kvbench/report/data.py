@@ -69,6 +69,43 @@ class Computation:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixCell:
+    """One tier for one model and load: the verdict, from which length on, and restore against recompute.
+
+    ``card`` is the anchor of what is said of it in full.
+    """
+
+    verdict: Verdict
+    outcome: str
+    times: str
+    card: str
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """A tier's cells, None where it was not judged."""
+
+    tier: str
+    cells: tuple[MatrixCell | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Tiers against models and loads."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[MatrixRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """The answer in a few words, and the verdict whose colour it has."""
+
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a report says; ``figures`` starts with the one that shows the decision."""
 
@@ -86,6 +123,9 @@ class Report:
     methods: tuple[Computation, ...]
     tiers: tuple[str, ...] = field(default=())
     advice: tuple[Advice, ...] = ()
+    matrix: Matrix = Matrix()
+    chip: Chip = Chip("cannot say", "cannot say")
+    measured: str = ""
 
     def sheet(self, key: str) -> Sheet:
         """The sheet of that key; KeyError when there is none."""
@@ -104,6 +144,9 @@ def to_json(report: Report) -> dict[str, Any]:
         "summary": list(report.summary),
         "verdict": report.verdict,
         "goal": report.goal,
+        "measured": report.measured,
+        "chip": asdict(report.chip),
+        "matrix": asdict(report.matrix),
         "judgements": [asdict(judgement) for judgement in report.judgements],
         "missing": list(report.missing),
         "advice": [asdict(advice) for advice in report.advice],

@@ -19,7 +19,7 @@ _OSD |= {"rd": "ceph_osd_op_r", "wr": "ceph_osd_op_w"}
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class PoolTraffic:
     """Bytes and operations of clients."""
 
     read_bytes: float = 0.0
@@ -37,15 +37,15 @@ class Traffic:
 class StorageState:
     """Traffic by pool (``ALL`` where pools were not counted), and the mean time of an OSD's operation, in seconds."""
 
-    pools: Mapping[str, Traffic] = field(default_factory=dict)
+    pools: Mapping[str, PoolTraffic] = field(default_factory=dict)
     read_latency_s: float | None = None
     write_latency_s: float | None = None
 
     @property
-    def total(self) -> Traffic:
+    def total(self) -> PoolTraffic:
         """All pools together."""
         every = self.pools.values()
-        return Traffic(
+        return PoolTraffic(
             sum(one.read_bytes for one in every),
             sum(one.written_bytes for one in every),
             sum(one.reads for one in every),
@@ -61,21 +61,23 @@ def storage_of(metrics: Metrics) -> StorageState | None:
     return StorageState(pools, _latency(metrics, "r"), _latency(metrics, "w"))
 
 
-def _pools(metrics: Metrics) -> dict[str, Traffic]:
+def _pools(metrics: Metrics) -> dict[str, PoolTraffic]:
     names = {one["pool_id"]: one["name"] for one in metrics.described("ceph_pool_metadata") if one.keys() >= _NAMED}
     counted = [metrics.grew_by(_POOL.format(kind), "pool_id") for kind in ("rd_bytes", "wr_bytes", "rd", "wr")]
     found = dict.fromkeys(pool for counts in counted for pool in counts)
-    return {names.get(pool, f"pool {pool}"): Traffic(*(counts.get(pool, 0.0) for counts in counted)) for pool in found}
+    return {
+        names.get(pool, f"pool {pool}"): PoolTraffic(*(counts.get(pool, 0.0) for counts in counted)) for pool in found
+    }
 
 
 _NAMED = {"pool_id", "name"}
 
 
-def _osds(metrics: Metrics) -> dict[str, Traffic]:
+def _osds(metrics: Metrics) -> dict[str, PoolTraffic]:
     counted = [metrics.grew(_OSD[kind]) for kind in ("rd_bytes", "wr_bytes", "rd", "wr")]
     if all(count is None for count in counted):
         return {}
-    return {ALL: Traffic(*(count or 0.0 for count in counted))}
+    return {ALL: PoolTraffic(*(count or 0.0 for count in counted))}
 
 
 def _latency(metrics: Metrics, direction: str) -> float | None:

@@ -91,14 +91,19 @@ def order_of(trace: Trace, lineage: Lineage, engine: Engine) -> list[int]:
     return order
 
 
-def _sessions(trace: Trace, lineage: Lineage) -> Iterator[deque[int]]:
-    """The requests of each session in order, sessions by their first request; a trace without them has lineages."""
-    found: dict[int, deque[int]] = {}
-    of: list[int] = []
+def sessions_of(trace: Trace, lineage: Lineage) -> list[int]:
+    """The session of each request: the trace's own, or the number of the conversation that it goes on from."""
+    found: list[int] = []
     for request, parent in enumerate(lineage.parent):
         session = int(trace.session[request])
         # Numbers below zero cannot be those of the trace's own sessions.
-        own = session if session >= 0 else of[parent] if parent >= 0 else -2 - request
-        of.append(own)
-        found.setdefault(own, deque()).append(request)
+        found.append(session if session >= 0 else found[parent] if parent >= 0 else -2 - request)
+    return found
+
+
+def _sessions(trace: Trace, lineage: Lineage) -> Iterator[deque[int]]:
+    """The requests of each session in order, sessions by their first request; a trace without them has lineages."""
+    found: dict[int, deque[int]] = {}
+    for request, session in enumerate(sessions_of(trace, lineage)):
+        found.setdefault(session, deque()).append(request)
     yield from found.values()

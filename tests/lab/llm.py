@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import http.client
 import importlib.util
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.lab.nanio import free_port
@@ -25,8 +26,27 @@ MODEL = "kvbench-random-nano"
 CONTEXT_TOKENS = 8192
 _REQUIRED = ("xllamacpp", "gguf")
 _START_S = 60
-# Two layers, 128 wide: 2048 tokens take a fifth of a second on one thread.
-_LAYERS, _WIDTH, _HEADS, _KV_HEADS, _FEED_FORWARD = 2, 128, 4, 2, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model and how it is served; as it is, 2048 tokens take a fifth of a second on one thread.
+
+    ``saves_in``: where a slot's KV can be saved to files, and restored from; nothing else is kept of a prompt then.
+    """
+
+    layers: int = 2
+    width: int = 128
+    heads: int = 4
+    kv_heads: int = 2
+    head_size: int = 32
+    feed_forward: int = 256
+    slots: int = 2
+    context_tokens: int = CONTEXT_TOKENS
+    saves_in: str | None = None
+
+
+NANO = Shape()
 
 
 def require() -> None:
@@ -65,16 +85,16 @@ def down(root: Path) -> None:
 
 
 @contextmanager
-def serving(folder: Path, port: int | None = None) -> Iterator[LlmServer]:
+def serving(folder: Path, port: int | None = None, shape: Shape = NANO) -> Iterator[LlmServer]:
     """A server that lives as long as the context, its model and log in ``folder``."""
     require()
     port = port or free_port()
     folder.mkdir(parents=True, exist_ok=True)
-    child = _start(folder, port, folder / "llm.log")
+    child = _start(folder, port, folder / "llm.log", shape)
     try:
         if not _started(child, port):
             raise LabError(f"llama.cpp does not answer: {(folder / 'llm.log').read_text(errors='replace')[-400:]}")
-        yield LlmServer(f"http://127.0.0.1:{port}", MODEL)
+        yield LlmServer(f"http://127.0.0.1:{port}", MODEL, child.pid)
     finally:
         child.kill()
         child.wait()
@@ -97,9 +117,9 @@ def _healthy(port: int) -> bool:
         connection.close()
 
 
-def _start(folder: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
+def _start(folder: Path, port: int, log: Path, shape: Shape = NANO) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "tests.lab.llm", "serve", str(folder), str(port)]
+    command = [sys.executable, "-m", "tests.lab.llm", "serve", str(folder), str(port), json.dumps(asdict(shape))]
     with log.open("ab") as file:
         return subprocess.Popen(
             command,
@@ -111,17 +131,19 @@ def _start(folder: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def serve(folder: Path, port: int) -> None:
+def serve(folder: Path, port: int, shape: Shape = NANO) -> None:
     """Make the model if it is not there, and serve it until somebody ends this process."""
     import xllamacpp
 
     model = folder / "nano.gguf"
     if not model.exists():
-        write_model(model)
+        write_model(model, shape)
     settings = xllamacpp.CommonParams()
     settings.model.path = str(model)
     settings.model_alias = {MODEL}
-    settings.n_ctx, settings.n_parallel = CONTEXT_TOKENS * 2, 2
+    settings.n_ctx, settings.n_parallel = shape.context_tokens * shape.slots, shape.slots
+    if shape.saves_in is not None:
+        settings.slot_save_path, settings.cache_ram_mib = f"{shape.saves_in}/", 0
     settings.hostnames, settings.port = ["127.0.0.1"], port
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
     settings.endpoint_metrics = True
@@ -155,7 +177,7 @@ def _bytes_as_characters() -> list[str]:
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
-def write_model(path: Path) -> None:
+def write_model(path: Path, shape: Shape = NANO) -> None:
     """Write a GGUF file of random weights in llama's architecture, about 1 MB."""
     import gguf
     import numpy as np
@@ -163,14 +185,16 @@ def write_model(path: Path) -> None:
     vocabulary = _vocabulary()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(MODEL)
-    writer.add_context_length(CONTEXT_TOKENS)
-    writer.add_embedding_length(_WIDTH)
-    writer.add_block_count(_LAYERS)
-    writer.add_feed_forward_length(_FEED_FORWARD)
-    writer.add_head_count(_HEADS)
-    writer.add_head_count_kv(_KV_HEADS)
+    writer.add_context_length(shape.context_tokens)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(_WIDTH // _HEADS)
+    writer.add_key_length(shape.head_size)
+    writer.add_value_length(shape.head_size)
+    writer.add_rope_dimension_count(shape.head_size)
     writer.add_vocab_size(len(vocabulary.tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
@@ -184,30 +208,32 @@ def write_model(path: Path) -> None:
     writer.add_add_bos_token(False)
     writer.add_chat_template("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}")
     generator = np.random.default_rng(0)
-    for name, shape in _tensors(len(vocabulary.tokens)):
-        values = generator.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
-        writer.add_tensor(name, np.ones(shape, np.float32) if name.endswith("norm.weight") else values)
+    for name, rows in _tensors(len(vocabulary.tokens), shape):
+        values = generator.standard_normal(rows, dtype=np.float32) * np.float32(0.02)
+        writer.add_tensor(name, np.ones(rows, np.float32) if name.endswith("norm.weight") else values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _tensors(tokens: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield "token_embd.weight", (tokens, _WIDTH)
-    yield "output_norm.weight", (_WIDTH,)
-    yield "output.weight", (tokens, _WIDTH)
-    kv_width = _KV_HEADS * _WIDTH // _HEADS
-    for layer in range(_LAYERS):
+def _tensors(tokens: int, shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield "token_embd.weight", (tokens, shape.width)
+    yield "output_norm.weight", (shape.width,)
+    yield "output.weight", (tokens, shape.width)
+    query_width = shape.heads * shape.head_size
+    kv_width = shape.kv_heads * shape.head_size
+    for layer in range(shape.layers):
         block = f"blk.{layer}."
-        yield f"{block}attn_norm.weight", (_WIDTH,)
-        yield f"{block}ffn_norm.weight", (_WIDTH,)
-        for name, rows in (("attn_q", _WIDTH), ("attn_k", kv_width), ("attn_v", kv_width), ("attn_output", _WIDTH)):
-            yield f"{block}{name}.weight", (rows, _WIDTH)
-        yield f"{block}ffn_gate.weight", (_FEED_FORWARD, _WIDTH)
-        yield f"{block}ffn_up.weight", (_FEED_FORWARD, _WIDTH)
-        yield f"{block}ffn_down.weight", (_WIDTH, _FEED_FORWARD)
+        yield f"{block}attn_norm.weight", (shape.width,)
+        yield f"{block}ffn_norm.weight", (shape.width,)
+        for name, rows in (("attn_q", query_width), ("attn_k", kv_width), ("attn_v", kv_width)):
+            yield f"{block}{name}.weight", (rows, shape.width)
+        yield f"{block}attn_output.weight", (shape.width, query_width)
+        yield f"{block}ffn_gate.weight", (shape.feed_forward, shape.width)
+        yield f"{block}ffn_up.weight", (shape.feed_forward, shape.width)
+        yield f"{block}ffn_down.weight", (shape.width, shape.feed_forward)
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[2]), int(sys.argv[3]))
+    serve(Path(sys.argv[2]), int(sys.argv[3]), Shape(**json.loads(sys.argv[4])))

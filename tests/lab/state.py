@@ -39,10 +39,11 @@ class S3Server:
 
 @dataclass(frozen=True, slots=True)
 class LlmServer:
-    """An OpenAI-compatible server on loopback and the only model that it serves."""
+    """An OpenAI-compatible server on loopback and the only model that it serves; 0 where its process is not known."""
 
     url: str
     model: str
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvbench.decide.runs import LoadedRun
 from kvbench.report.columns import Column, name, sheet
+from kvbench.report.data import scrubbed
 from kvbench.report.files import csv_text
 from kvbench.report.sheet import Sheet
 from kvbench.report.tables.measured import COLUMNS as MEASURED
@@ -22,8 +23,8 @@ COLUMNS: tuple[Column[SideRow], ...] = (
 
 
 def table(runs: Sequence[LoadedRun]) -> Sheet:
-    """The rows of every run, under the names that its own result file has."""
-    return sheet("export", "Measured points", COLUMNS, (side for run in runs for side in sides([run])))
+    """The rows of every run, under the names that its own result file has, what would act in them spelled out."""
+    return scrubbed(sheet("export", "Measured points", COLUMNS, (side for run in runs for side in sides([run]))))
 
 
 def as_csv(runs: Sequence[LoadedRun]) -> bytes:

@@ -93,16 +93,15 @@ def make(scene: Scene) -> list[BreakEvenMap]:
 
 
 def _given(item: Judged, runs: Sequence[LoadedRun]) -> RateLine:
-    restore = item.restore
+    restore, curve = item.restore, item.curve
     assert restore is not None
+    assert curve is not None
     picked = shown_lengths(restore)
     several = item.crossover.concurrent_restores
     picked = picked[(restore.restored[picked] > 0) & (restore.seconds[picked] > 0)]
     # Several that come at once may take as much longer as their prefills would have to wait.
-    rates = [
-        needed_bytes_per_s(item.use, int(restore.tokens[at]), float(restore.seconds[at]) / queued(several))
-        for at in picked
-    ]
+    taken_s = restore.seconds / queued(curve, restore.restored, several)
+    rates = [needed_bytes_per_s(item.use, int(restore.tokens[at]), float(taken_s[at])) for at in picked]
     name = item.tier if several == 1 else f"{item.tier} ×{several}"
     point = point_name(item.run, item.crossover.point, runs)
     source = f"point {point}, bytes of the context / restore time x mean wait of a prefill"

@@ -10,7 +10,15 @@ from kvbench.report.sheet import Sheet
 from kvbench.simulate.plan import TierSet
 from kvbench.simulate.run import Simulated, TierOutcome
 from kvbench.simulate.sizing import Sizing
-from kvbench.units import format_bandwidth, format_bytes, format_count, format_share
+from kvbench.simulate.timing import Predicted
+from kvbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_duration_s,
+    format_number,
+    format_share,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,22 @@ CHANGES: tuple[Column[EngineChange], ...] = (
     words("points", "points", lambda row: f"{100 * (row.after.hit_rate - row.before.hit_rate):+.1f}", right=True),
     words("written", "written", lambda row: _ratio(_behind(row.before), _behind(row.after)), right=True, falls=1),
 )
+
+
+TIMES: tuple[Column[Predicted], ...] = (
+    words("configuration", "configuration", lambda row: row.name),
+    words("ttft_mean", "mean TTFT", lambda row: format_duration_s(row.ttft_mean_s), right=True, falls=2),
+    words("ttft_mean_ratio", "of it without", lambda row: f"{row.ttft_mean_ratio:.2f}", right=True),
+    words("ttft_p95", "p95 TTFT", lambda row: format_duration_s(row.ttft_p95_s), right=True, falls=3),
+    words("ttft_p95_ratio", "of it without", lambda row: f"{row.ttft_p95_ratio:.2f}", right=True, falls=1),
+    words("requests_per_s", "requests/s", lambda row: format_number(row.requests_per_s), right=True, falls=4),
+    words("requests_ratio", "times as many", lambda row: f"{row.requests_per_s_ratio:.2f}", right=True),
+)
+
+
+def times(found: Sequence[Predicted]) -> Sheet:
+    """What each configuration would serve, beside no offload."""
+    return narrow("What it would bring, by a simple queue", TIMES, found)
 
 
 def tiers(found: Sequence[Simulated]) -> Sheet:

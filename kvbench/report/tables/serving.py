@@ -10,7 +10,7 @@ from kvbench.report.sheet import Sheet
 from kvbench.serving.arm import ArmRun
 from kvbench.serving.comparing import Comparison, RunProblem
 from kvbench.serving.differences import Speedup
-from kvbench.serving.storage import Traffic
+from kvbench.serving.storage import PoolTraffic
 from kvbench.units import (
     format_bandwidth,
     format_count,
@@ -92,7 +92,7 @@ class PoolRow:
     configuration: str
     run: ArmRun
     pool: str
-    traffic: Traffic
+    traffic: PoolTraffic
 
     def each_second(self, count: float) -> float | None:
         """A count over the time of the run."""

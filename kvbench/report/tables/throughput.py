@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvbench.decide.cost import Saving, saving
-from kvbench.decide.decision import Judged, Wanted
+from kvbench.decide.decision import Judged
 from kvbench.decide.throughput import Rates, Throughput, throughput
 from kvbench.report.columns import Column, name, number, sheet
 from kvbench.report.scene import Scene
@@ -17,7 +17,8 @@ from kvbench.units import format_number, format_tokens
 
 _NOTE = (
     "Another question than the verdict's, which is the latency of a request: how many requests a full server serves at "
-    "--hit-rate. Stores are what the misses write. Above 100 % of the tier's write rate they limit it."
+    "--hit-rate. Stores are what the misses write; above 100 % of what the tier was seen to write they limit it, and "
+    "below where reads leave less. Of both a tier does what lies between the mixes that were measured."
 )
 
 
@@ -39,15 +40,10 @@ def served(scene: Scene) -> Iterator[Served]:
         at = item.crossover.at_target
         if item.curve is None or at is None:
             continue
-        found = throughput(item.crossover, item.curve, load.hit_rate, _rates(item, scene.wanted))
+        rates = Rates(reads_of(item, scene.wanted).read_and_written(item.use.io_bytes))
+        found = throughput(item.crossover, item.curve, load.hit_rate, rates)
         if found is not None:
             yield Served(item, found, saving(item.curve, at, load, found.with_per_s))
-
-
-def _rates(item: Judged, wanted: Wanted) -> Rates:
-    reads = reads_of(item, wanted)
-    read = max(reads.rates(item.use.io_bytes).values(), default=None)
-    return Rates(read, reads.write_rate(item.use.io_bytes))
 
 
 def _times(gain: float) -> str:
@@ -64,7 +60,7 @@ COLUMNS: tuple[Column[Served], ...] = (
         "with it",
         lambda row: row.at.with_per_s,
         format_number,
-        "the least of 1 / (T(L) - hit rate x spared), read rate / hit bytes, write rate / bytes of the misses",
+        "the least of 1 / (T(L) - hit rate x spared), read rate / hit bytes, what reads and stores leave each other",
     ),
     number("gain", "gain", lambda row: row.at.gain, _times, "with / without"),
     number("free_gain", "gain if stores were free", lambda row: row.at.free_gain, _times, "the first two of them"),
@@ -74,7 +70,7 @@ COLUMNS: tuple[Column[Served], ...] = (
         "stores",
         lambda row: row.at.store_share,
         "{:.0%}".format,
-        "bytes of the misses / the most that was written beside reads, else alone",
+        "bytes of the misses / the most that was written",
     ),
 )
 

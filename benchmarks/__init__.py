@@ -1,0 +1,1 @@
+"""Programs that hold what kvbench says against what really happens."""
