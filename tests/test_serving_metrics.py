@@ -217,7 +217,18 @@ def test_an_export_of_several_runs_needs_their_times(kvbench: Run, tmp_path: Pat
 
 def test_the_command_says_what_gpu_memory_is_left(kvbench: Run, tmp_path: Path) -> None:
     named = [f"{name}={serving_result(tmp_path / name / 'r.json', 1.0)}" for name in ("none", "cpu")]
-    asked = ("--gpu-memory", "80GiB", "--model", "qwen3-8b", "--tp", "2", "--weights", "16GiB")
+    asked = (
+        "--gpu-memory",
+        "80GiB",
+        "--model",
+        "qwen3-8b",
+        "--tp",
+        "2",
+        "--weights",
+        "16GiB",
+        "--gpu-memory-utilization",
+        "90%",
+    )
     room = json.loads(kvbench("compare", *named, *asked, "--json").out)["gpu_memory"]
     assert (room["gpus"], room["left_bytes"], room["prompt_tokens"]) == (2, 64 << 30, 1000)
     assert (
