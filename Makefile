@@ -15,7 +15,7 @@ help:  ## Say what each target does.
 
 demo: $(VENV)/.installed  ## Measure a scratch directory here and decide: about two minutes.
 	@driver=$$(scripts/setup.sh driver) && run=$(DEMO_RUN) && mkdir -p .demo/scratch \
-	&& $(BIN)/kvbench fio --tier .demo/scratch --allow-shared --driver $$driver --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
+	&& $(BIN)/kvbench fio --tier this-disk=.demo/scratch --model gpt-oss-120b --allow-shared --driver $$driver --dataset 512MiB --runtime 5 --label demo=yes -o $$run \
 	&& echo && $(BIN)/kvbench crossover $$run --ttft-csv $(PREFILL) \
 	&& $(BIN)/kvbench report $$run --ttft-csv $(PREFILL) >/dev/null 2>&1 \
 	&& rm -f .demo/trace.jsonl && $(BIN)/kvbench trace make -o .demo/trace.jsonl \
