@@ -14,12 +14,13 @@ from kvbench.commands.groups import parsed
 from kvbench.commands.options import JsonOption, KvDtypeOption, TpOption, parse_share
 from kvbench.errors import EXIT_OK, EXIT_USAGE, UsageError
 from kvbench.layout.models import size_model
-from kvbench.report.tables.serving import pools, problems, served, servers
+from kvbench.report.tables.serving import pools, predictions, problems, served, servers
 from kvbench.serving.arm import Configuration
 from kvbench.serving.comparing import compare as compare_all
 from kvbench.serving.comparing import to_json
 from kvbench.serving.gpu_memory import GpuRoom, room_of
 from kvbench.serving.loading import load
+from kvbench.serving.prediction import hold, prediction_json, read_prediction
 from kvbench.units import format_bytes, format_number, format_tokens, is_one_line, parse_size
 
 
@@ -107,6 +108,14 @@ def compare(
         typer.Option("--control", metavar="NAME", help="What the others are compared with.", show_default="the first"),
     ] = None,
     gpu: GpuOptions,
+    predicted: Annotated[
+        Path | None,
+        typer.Option(
+            "--predicted",
+            metavar="FILE",
+            help="What 'kvbench workingset --json' said beforehand of configurations with these names.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Load, compare, print; 2 when anything was refused."""
@@ -123,10 +132,12 @@ def compare(
         console.note(note)
     found = compare_all([one.configuration for one in loaded], base)
     room = gpu.room(next(one.configuration for one in loaded if one.configuration.name == base))
+    held = None if predicted is None else hold(found, read_prediction(predicted))
     if json:
-        console.print_json({**to_json(found), "gpu_memory": _room_json(room)})
+        held_json = None if held is None else prediction_json(held)
+        console.print_json({**to_json(found), "gpu_memory": _room_json(room), "predictions": held_json})
     else:
-        more = [sheet for sheet in (servers(found), pools(found)) if sheet.rows]
+        more = [sheet for sheet in (servers(found), pools(found), predictions(held or ())) if sheet.rows]
         console.print_sheets([served(found), *more, problems(found)])
         if room is not None:
             console.print_line(_room_line(room))

@@ -241,6 +241,12 @@ def _compare_results(folder: Path, name: str, text: str) -> list[str]:
     return ["compare", *(f"{arm}={_write(folder / arm, name, text)}" for arm in ("none", "cpu"))]
 
 
+def _predict(folder: Path, name: str, text: str) -> list[str]:
+    """Two configurations and what was predicted of them."""
+    arms = [f"{arm}={serving_result(folder / arm / 'run.json', 0.5)}" for arm in ("none", "cpu")]
+    return ["compare", *arms, "--predicted", str(_write(folder, name, text))]
+
+
 def _arms(folder: Path, name: str, text: str) -> list[str]:
     return ["arms", str(_write(folder, name, text))]
 
@@ -327,6 +333,14 @@ vllm:num_preemptions_total{{engine="0"}} {2}
     sample = {"metric": {"__name__": "vllm:kv_cache_usage_perc", "engine": "0"}, "values": [[1, "0.1"], [2, "0.9"]]}
     ranges = {"status": "success", "data": {"resultType": "matrix", "result": [sample]}}
     (folder / "metrics.json").write_text(json.dumps(ranges))
+    gpu = {"name": "gpu", "hit_rate": 0.1, "read_bytes": 0}
+    times = {"requests_per_s_ratio": 1.5, "ttft_mean_ratio": 0.5, "ttft_p95_ratio": 0.4}
+    predicted = {
+        "trace": {"prompt_tokens": 10_000},
+        "configurations": [{"name": arm, "external_hit_rate": 0.1, "tiers": [gpu]} for arm in ("none", "cpu")],
+        "predicted": [{"name": arm, **times} for arm in ("none", "cpu")],
+    }
+    (folder / "predicted.json").write_text(json.dumps(predicted))
     mount = {"target": "/mnt/kv", "source": "/dev/nvme0n1", "fstype": "xfs"}
     (folder / "mount.json").write_text(json.dumps({"filesystems": [mount]}))
     generator = {"tool": "aiperf", "data": "a.jsonl", "kind": "weka_trace", "concurrency": [8], "duration_s": 60}
@@ -362,6 +376,7 @@ BORDERS: tuple[Border, ...] = (
         30,
         refuses=False,
     ),
+    Border("predicted", lambda: (_made() / "predicted.json",), _predict, 20, refuses=False),
     Border("arms", lambda: (_made() / "plan.yaml",), _arms, 60),
     Border("simulate", _files("tests/data/traces/*.json*", "tests/data/traces/*.csv"), _simulate, 20),
     Border("prefill-log", lambda: (_made() / "log.jsonl",), _only_file, 40, reads=load),
