@@ -18,7 +18,7 @@ from kvbench.formats.metrics.record import NOTHING, Metrics, Window, is_counter
 from kvbench.formats.serving.record import ServingRun, ServingSummary
 from kvbench.layout.models import size_model
 from kvbench.report.serving_figures import ServedFigure, ServedLine, draw, figures_of
-from kvbench.serving.arm import ArmRun
+from kvbench.serving.arm import ArmRun, Configuration
 from kvbench.serving.checks import problems_of
 from kvbench.serving.comparing import compare
 from kvbench.serving.gpu_memory import room_of
@@ -304,6 +304,17 @@ def test_the_page_is_offline_and_escaped(kvbench: Run, tmp_path: Path) -> None:
     outcome = kvbench("compare", *named, "-o", tmp_path / "mine.html")
     assert (outcome.code, (tmp_path / "mine.html").read_text()) == (2, "mine")
     assert kvbench("compare", *named, "-o", tmp_path / "page.txt").code == 2
+
+
+def test_what_is_refused_is_not_drawn() -> None:
+    def at(concurrency: int, hits: float) -> ArmRun:
+        run = arm(ServerState(external_tokens=hits, external_hit_rate=hits)).run
+        return ArmRun(replace(run, concurrency=concurrency), ServerState(external_tokens=hits, external_hit_rate=hits))
+
+    controls = Configuration("none", tuple(at(load, 0.0) for load in (8, 32)))
+    found = compare([controls, Configuration("cpu", (at(8, 0.5), at(32, 0.0)))], "none")
+    (hits,) = (one for one in figures_of(found) if one.key == "served-hits")
+    assert [(line.configuration, line.loads) for line in hits.lines] == [("none", (8, 32)), ("cpu", (8,))]
 
 
 @pytest.mark.parametrize(("count", "bars"), [(1, 1), (2, 2), (3, 0)])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MIB = 1 << 20
-_LINE_NOTE = "Means over the runs of each load. From zero; a load that a configuration was not run at is left out."
+_LINE_NOTE = "Means over the runs of each load, from zero. Runs that may not be compared are not drawn."
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,12 @@ def figures_of(comparison: Comparison) -> tuple[ServedFigure, ...]:
 
 
 def _lines(comparison: Comparison, value: Callable[[ArmRun], float | None]) -> Iterator[ServedLine]:
+    refused = {(item.configuration, item.load) for item in comparison.problems if item.problem.refuses}
     for one in comparison.configurations:
         found: dict[int, float] = {}
         for load in one.loads:
             known = [number for run in one.at(load) if (number := value(run)) is not None]
-            if known and load.concurrency:
+            if known and load.concurrency and (one.name, load) not in refused:
                 found[load.concurrency] = sum(known) / len(known)
         if found:
             yield ServedLine(one.name, tuple(found), tuple(found.values()))
