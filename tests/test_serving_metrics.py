@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from kvbench.errors import InputFileError
+from kvbench.errors import InputFileError, UsageError
 from kvbench.formats.metrics import ranges, snapshots
 from kvbench.formats.metrics.record import NOTHING, Metrics, Window, is_counter
 from kvbench.formats.serving.record import ServingRun, ServingSummary
+from kvbench.layout.models import size_model
 from kvbench.serving.arm import ArmRun
 from kvbench.serving.checks import problems_of
+from kvbench.serving.gpu_memory import room_of
 from kvbench.serving.server import ServerState, state_of
 from kvbench.serving.storage import ALL, PoolTraffic, StorageState, storage_of
 from tests.conftest import Outcome
@@ -137,6 +139,18 @@ def test_gpu_memory_that_holds_fewer_prompts_than_are_sent() -> None:
     assert "only 2% came back from a tier; it holds 10 prompts at once" in bound.message
 
 
+def test_gpu_memory_that_is_left() -> None:
+    """Qwen3-8B: 147,456 bytes for each token, over two GPUs; (80 GiB x 0.9 - 8 GiB) is left on each."""
+    sized = size_model("qwen3-8b", tp=2)
+    room = room_of(sized, 80 << 30, 0.9, 16 << 30, 50_000.0)
+    assert room.left_bytes == (72 - 8) << 30
+    assert room.prompt_bytes == 50_000 * 147_456 // 2
+    assert room.prompts == (64 << 30) / (50_000 * 147_456 // 2)
+    assert room_of(sized, 80 << 30, 0.9, 16 << 30, None).prompts is None
+    with pytest.raises(UsageError, match="the weights take 72 GiB of each GPU"):
+        room_of(sized, 80 << 30, 0.9, 144 << 30, None)
+
+
 def test_storage_beside_what_the_engine_moved() -> None:
     gib = float(1 << 30)
     moved = server(read_bytes={"fs": gib}, written_bytes={"fs": gib})
@@ -147,6 +161,8 @@ def test_storage_beside_what_the_engine_moved() -> None:
     assert seen(gib, gib * 1.1) == []
     assert seen(gib * 0.5, gib) == ["storage-disagrees"]
     assert seen(gib, gib * 2) == ["storage-disagrees"]
+    # Files that are there already are counted by the engine and not written again.
+    assert seen(gib, gib * 0.1) == []
     # An engine that counts nothing is not contradicted.
     assert codes(arm(server(), StorageState({"data": PoolTraffic(gib, gib)}))) == []
 
@@ -197,3 +213,42 @@ def test_an_export_of_several_runs_needs_their_times(kvbench: Run, tmp_path: Pat
     assert (outcome.code, outcome.err) == (0, "")
     serving_result(tmp_path / "cpu" / "result.json", 1.0)
     assert "has metrics of more than its run" in kvbench("compare", *named).err
+
+
+def test_the_command_says_what_gpu_memory_is_left(kvbench: Run, tmp_path: Path) -> None:
+    named = [f"{name}={serving_result(tmp_path / name / 'r.json', 1.0)}" for name in ("none", "cpu")]
+    asked = (
+        "--gpu-memory",
+        "80GiB",
+        "--model",
+        "qwen3-8b",
+        "--tp",
+        "2",
+        "--weights",
+        "16GiB",
+        "--gpu-memory-utilization",
+        "90%",
+    )
+    room = json.loads(kvbench("compare", *named, *asked, "--json").out)["gpu_memory"]
+    assert (room["gpus"], room["left_bytes"], room["prompt_tokens"]) == (2, 64 << 30, 1000)
+    assert (
+        "at most 64 GiB on each of 2 GPUs, 932 prompts of 1,000 tokens at once"
+        in kvbench("compare", *named, *asked).out
+    )
+    assert json.loads(kvbench("compare", *named, "--json").out)["gpu_memory"] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--gpu-memory", "80GiB"), "needs --model MODEL and --weights SIZE"),
+        (("--model", "qwen3-8b"), "add --gpu-memory SIZE"),
+        (("--gpu-memory", "8GiB", "--model", "qwen3-8b", "--weights", "16GiB"), "the weights take 16 GiB"),
+        (("--gpu-memory", "8GiB", "--gpu-memory-utilization", "2"), "write a share"),
+    ],
+)
+def test_half_of_what_gpu_memory_needs(kvbench: Run, tmp_path: Path, asked: tuple[str, ...], said: str) -> None:
+    named = [f"{name}={serving_result(tmp_path / name / 'r.json', 1.0)}" for name in ("none", "cpu")]
+    outcome = kvbench("compare", *named, *asked)
+    assert outcome.code == 2
+    assert said in outcome.err

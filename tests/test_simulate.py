@@ -398,3 +398,11 @@ def test_auto_and_its_file_go_together(kvbench: Run, tmp_path: Path, arguments: 
     outcome = kvbench("fio", "--tier", tmp_path, "--dry-run", *arguments)
     assert outcome.code == 2
     assert "--rwmixread" in outcome.err
+
+
+def test_nothing_to_find_is_one_sentence(kvbench: Run, tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 10, "output_length": 1, "hash_ids": [1]}\n')
+    outcome = kvbench("workingset", path, "--model", "qwen3-8b", "--gpu", "1GiB", "--cpu", "1GiB", "--size-for", "90%")
+    assert outcome.code == 0
+    assert "no tier would find anything" in outcome.out

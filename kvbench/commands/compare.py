@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
 from kvbench import console
-from kvbench.commands.options import JsonOption
+from kvbench.commands.groups import parsed
+from kvbench.commands.options import JsonOption, KvDtypeOption, TpOption, parse_share
 from kvbench.errors import EXIT_OK, EXIT_USAGE, UsageError
-from kvbench.report.tables.serving import pools, problems, served, servers
+from kvbench.layout.models import size_model
+from kvbench.report.tables.serving import pools, predictions, problems, served, servers
+from kvbench.serving.arm import Configuration
 from kvbench.serving.comparing import compare as compare_all
 from kvbench.serving.comparing import to_json
+from kvbench.serving.gpu_memory import GpuRoom, room_of
 from kvbench.serving.loading import load
-from kvbench.units import is_one_line
+from kvbench.serving.prediction import hold, prediction_json, read_prediction
+from kvbench.units import format_bytes, format_number, format_tokens, is_one_line, parse_size
 
 
 class NamedPath(NamedTuple):
@@ -31,6 +38,61 @@ def _parse_path(text: str) -> NamedPath:
     return NamedPath(name, Path(path))
 
 
+@dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """What is needed to say how much GPU memory is left for KV."""
+
+    panel: ClassVar[str] = "GPU memory"
+
+    gpu_memory: Annotated[
+        int | None,
+        parsed(parse_size, "--gpu-memory", metavar="SIZE", help="Memory of one GPU: say what is left of it for KV."),
+    ] = None
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="With --gpu-memory: the model that was served.")
+    ] = None
+    weights: Annotated[
+        int | None,
+        parsed(parse_size, "--weights", metavar="SIZE", help="With --gpu-memory: the weights, all GPUs together."),
+    ] = None
+    tp: TpOption = 1
+    kv_dtype: KvDtypeOption = "auto"
+    utilization: Annotated[
+        float,
+        parsed(
+            partial(parse_share, option="--gpu-memory-utilization"),
+            "--gpu-memory-utilization",
+            metavar="SHARE",
+            help="The share of it that the engine takes.",
+            show_default="0.92, as vLLM 0.32",
+        ),
+    ] = 0.92
+
+    def room(self, control: Configuration) -> GpuRoom | None:
+        """What is left for KV and the mean prompt of the control; None where nobody asked."""
+        if self.gpu_memory is None:
+            if self.model is not None or self.weights is not None:
+                raise UsageError("--model and --weights say what GPU memory is left; add --gpu-memory SIZE.")
+            return None
+        if self.model is None or self.weights is None:
+            raise UsageError("--gpu-memory needs --model MODEL and --weights SIZE: the rest is left for KV.")
+        sized = size_model(self.model, tp=self.tp, kv_dtype=self.kv_dtype)
+        lengths = [length for run in control.runs if (length := run.prompt_tokens_mean)]
+        mean = sum(lengths) / len(lengths) if lengths else None
+        return room_of(sized, self.gpu_memory, self.utilization, self.weights, mean)
+
+
+def _room_json(room: GpuRoom | None) -> dict[str, Any] | None:
+    return None if room is None else {**asdict(room), "prompts": room.prompts}
+
+
+def _room_line(room: GpuRoom) -> str:
+    line = f"GPU memory left for KV: at most {format_bytes(room.left_bytes)} on each of {room.gpus} GPUs"
+    if room.prompts is None or room.prompt_tokens is None:
+        return line
+    return f"{line}, {format_number(room.prompts)} prompts of {format_tokens(room.prompt_tokens)} tokens at once"
+
+
 def compare(
     *,
     configurations: Annotated[
@@ -44,6 +106,15 @@ def compare(
     control: Annotated[
         str | None,
         typer.Option("--control", metavar="NAME", help="What the others are compared with.", show_default="the first"),
+    ] = None,
+    gpu: GpuOptions,
+    predicted: Annotated[
+        Path | None,
+        typer.Option(
+            "--predicted",
+            metavar="FILE",
+            help="What 'kvbench workingset --json' said beforehand of configurations with these names.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> int:
@@ -60,9 +131,14 @@ def compare(
     for note in dict.fromkeys(note for one in loaded for note in one.notes):
         console.note(note)
     found = compare_all([one.configuration for one in loaded], base)
+    room = gpu.room(next(one.configuration for one in loaded if one.configuration.name == base))
+    held = None if predicted is None else hold(found, read_prediction(predicted))
     if json:
-        console.print_json(to_json(found))
+        held_json = None if held is None else prediction_json(held)
+        console.print_json({**to_json(found), "gpu_memory": _room_json(room), "predictions": held_json})
     else:
-        more = [sheet for sheet in (servers(found), pools(found)) if sheet.rows]
+        more = [sheet for sheet in (servers(found), pools(found), predictions(held or ())) if sheet.rows]
         console.print_sheets([served(found), *more, problems(found)])
+        if room is not None:
+            console.print_line(_room_line(room))
     return EXIT_USAGE if any(one.problem.refuses for one in found.problems) else EXIT_OK

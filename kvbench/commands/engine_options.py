@@ -189,7 +189,8 @@ class EngineOptions:
             )
         return Engine(
             gpu_bytes=self.gpu,
-            block_bytes=weight.block_bytes,
+            # A model of windows and states alone adds nothing for a long prompt.
+            block_bytes=max(1, weight.block_bytes),
             chunk_bytes=_chunk_bytes(sized, tokens),
             chunk_blocks=tokens // trace.block_tokens,
             policy=self.policy,

@@ -141,7 +141,7 @@ def _storage_late(run: ArmRun, _: bool) -> Iterator[Problem]:
         yield Problem(
             "storage-late",
             f"the run took {took:,.0f} s and a storage's counters come up to {_COUNTERS_LATE_S:.0f} s late: "
-            f"its traffic is off by up to {_COUNTERS_LATE_S / took:.0%} unless the page was saved later",
+            "a part of its traffic is missing, unless the page was saved so much later",
             False,
         )
 
@@ -151,11 +151,12 @@ def _storage_agrees(run: ArmRun, _: bool) -> Iterator[Problem]:
     if run.storage is None:
         return
     total, server = run.storage.total, run.server
-    for what, counted, moved in (
-        ("read", total.read_bytes, sum(server.read_bytes.values())),
-        ("wrote", total.written_bytes, sum(server.written_bytes.values())),
+    # The engine counts files that it finds as written, so the storage may well have got less (docs/simulation.md).
+    for what, counted, moved, least in (
+        ("read", total.read_bytes, sum(server.read_bytes.values()), _STORAGE_LEAST),
+        ("wrote", total.written_bytes, sum(server.written_bytes.values()), 0.0),
     ):
-        if moved >= _ENOUGH_BYTES and not _STORAGE_LEAST * moved <= counted <= _STORAGE_MOST * moved:
+        if moved >= _ENOUGH_BYTES and not least * moved <= counted <= _STORAGE_MOST * moved:
             yield Problem(
                 "storage-disagrees",
                 f"the engine {what} {moved / _MIB:,.0f} MiB of its tiers, the storage counted {counted / _MIB:,.0f} "

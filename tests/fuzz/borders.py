@@ -22,9 +22,10 @@ from kvbench.prefill.live.plan import Plan
 from kvbench.prefill.live.protocol import BadEvent, read_line
 from kvbench.tiers.directory import this_machine
 from kvbench.tiers.removal import MARKER_NAME
-from tests.factories import ROOT, SHIPPED_CSV, fio_document, fio_job, fio_side
+from tests.factories import ROOT, SHIPPED_CSV, fio_document, fio_job, fio_side, serving_result
 from tests.fuzz.mutate import dumped, mutated_data, mutated_text
 
+_METRICS = ROOT / "tests" / "data" / "metrics"
 EXAMPLE_RUN = ROOT / "reports" / "example" / "run"
 MS = 10**6
 _LARGEST_SEED = 60_000
@@ -211,22 +212,39 @@ def _export(folder: Path, name: str, text: str) -> list[str]:
     return ["export", str(run), "--form", "prometheus" if len(text) % 2 else "csv"]
 
 
+_BESIDE = ("metrics_before.txt", "metrics_after.txt", "metrics.json", "mount.json")
+_STORAGE = ("ceph_before.txt", "ceph_after.txt", "ceph_range.json")
+
+
 def _compare(folder: Path, name: str, text: str) -> list[str]:
-    """One configuration with the text and one as it is: a result of a load generator, or a server's metrics."""
-    configurations = []
+    """A configuration as it is, and one with the text: a load generator's result, its server's or storage's metrics."""
     result = _made() / "requests.json"
-    for arm in ("none", "cpu"):
-        whole, mutated_here = folder / arm, arm == "cpu"
-        _write(whole, "run.json", text if mutated_here and name == result.name else _text(result))
-        for place in ("metrics_before.txt", "metrics_after.txt", "metrics.json", "mount.json"):
-            _write(whole, place, text if mutated_here and name == place else _text(_made() / place))
-        configurations.append(f"{arm}={whole}")
-    return ["compare", *configurations]
+    control, arm = folder / "none", folder / "cpu"
+    _write(control, "run.json", _text(result))
+    _write(arm, "run.json", text if name == result.name else _text(result))
+    for place in _BESIDE:
+        _write(arm, place, text if name == place else _text(_made() / place))
+    if name in _STORAGE:
+        for place in _STORAGE[:2]:
+            _write(arm, place, text if name == place else _text(_METRICS / place))
+        if name == _STORAGE[2]:
+            _write(arm, "ceph_metrics_range.json", text)
+    return ["compare", f"none={control}", f"cpu={arm}"]
 
 
 def _compared() -> tuple[Path, ...]:
-    names = ("requests.json", "metrics_before.txt", "metrics_after.txt", "metrics.json", "mount.json")
-    return tuple(_made() / name for name in names)
+    return (*(_made() / name for name in ("requests.json", *_BESIDE)), *(_METRICS / name for name in _STORAGE))
+
+
+def _compare_results(folder: Path, name: str, text: str) -> list[str]:
+    """The same result of any load generator as two configurations."""
+    return ["compare", *(f"{arm}={_write(folder / arm, name, text)}" for arm in ("none", "cpu"))]
+
+
+def _predict(folder: Path, name: str, text: str) -> list[str]:
+    """Two configurations and what was predicted of them."""
+    arms = [f"{arm}={serving_result(folder / arm / 'run.json', 0.5)}" for arm in ("none", "cpu")]
+    return ["compare", *arms, "--predicted", str(_write(folder, name, text))]
 
 
 def _arms(folder: Path, name: str, text: str) -> list[str]:
@@ -301,12 +319,13 @@ def _make_prefill(folder: Path) -> None:
 
 def _make_comparison(folder: Path) -> None:
     """A load generator's result, its server's metrics and mount, and a plan of such runs."""
-    shown = ROOT / "tests/data/serving/vllm/detailed.json"
-    (folder / "requests.json").write_text(shown.read_text())
+    serving_result(folder / "requests.json", 0.5)
     page = """# TYPE vllm:prefix_cache_hits_total counter
 vllm:prefix_cache_hits_total{{engine="0",model_name="m"}} {0}
 vllm:prefix_cache_queries_total{{engine="0",model_name="m"}} {1}
 vllm:external_prefix_cache_hits_total{{engine="0"}} {0}
+vllm:external_prefix_cache_queries_total{{engine="0"}} {1}
+vllm:cache_config_info{{engine="0",kv_cache_size_tokens="4096"}} 1.0
 vllm:num_preemptions_total{{engine="0"}} {2}
 """
     for when, numbers in (("before", (0, 10, 0)), ("after", (900, 5000, 3))):
@@ -314,6 +333,14 @@ vllm:num_preemptions_total{{engine="0"}} {2}
     sample = {"metric": {"__name__": "vllm:kv_cache_usage_perc", "engine": "0"}, "values": [[1, "0.1"], [2, "0.9"]]}
     ranges = {"status": "success", "data": {"resultType": "matrix", "result": [sample]}}
     (folder / "metrics.json").write_text(json.dumps(ranges))
+    gpu = {"name": "gpu", "hit_rate": 0.1, "read_bytes": 0}
+    times = {"requests_per_s_ratio": 1.5, "ttft_mean_ratio": 0.5, "ttft_p95_ratio": 0.4}
+    predicted = {
+        "trace": {"prompt_tokens": 10_000},
+        "configurations": [{"name": arm, "external_hit_rate": 0.1, "tiers": [gpu]} for arm in ("none", "cpu")],
+        "predicted": [{"name": arm, **times} for arm in ("none", "cpu")],
+    }
+    (folder / "predicted.json").write_text(json.dumps(predicted))
     mount = {"target": "/mnt/kv", "source": "/dev/nvme0n1", "fstype": "xfs"}
     (folder / "mount.json").write_text(json.dumps({"filesystems": [mount]}))
     generator = {"tool": "aiperf", "data": "a.jsonl", "kind": "weka_trace", "concurrency": [8], "duration_s": 60}
@@ -342,6 +369,14 @@ BORDERS: tuple[Border, ...] = (
     Border("bundle", _run_part("result.json"), _bundle, 8),
     Border("export", _run_part("result.json"), _export, 8),
     Border("compare", _compared, _compare, 30, refuses=False),
+    Border(
+        "compare-results",
+        _files("tests/data/serving/**/*.json*", "tests/data/serving/**/*.y*ml"),
+        _compare_results,
+        30,
+        refuses=False,
+    ),
+    Border("predicted", lambda: (_made() / "predicted.json",), _predict, 20, refuses=False),
     Border("arms", lambda: (_made() / "plan.yaml",), _arms, 60),
     Border("simulate", _files("tests/data/traces/*.json*", "tests/data/traces/*.csv"), _simulate, 20),
     Border("prefill-log", lambda: (_made() / "log.jsonl",), _only_file, 40, reads=load),

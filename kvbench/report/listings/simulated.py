@@ -102,6 +102,8 @@ def sizing_text(sizing: Sizing) -> str:
         if sizing.cpu_alone_bytes is None
         else (f"{format_bytes(sizing.cpu_alone_bytes)} of CPU tier on each replica")
     )
+    if not sizing.reachable_hit_rate:
+        return "Whatever its size, no tier would find anything of this trace again."
     behind, rates = sizing.behind, ""
     if behind.highest_read_bytes_per_s is not None and behind.highest_write_bytes_per_s is not None:
         rates = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kvbench.report.columns import Column, Short, name, narrow, number, words
@@ -10,6 +10,7 @@ from kvbench.report.sheet import Sheet
 from kvbench.serving.arm import ArmRun
 from kvbench.serving.comparing import Comparison, RunProblem
 from kvbench.serving.differences import Speedup
+from kvbench.serving.prediction import HeldAgainst
 from kvbench.serving.storage import PoolTraffic
 from kvbench.units import (
     format_bandwidth,
@@ -117,6 +118,25 @@ POOLS: tuple[Column[PoolRow], ...] = (
     number("writes_per_s", "writes/s", lambda row: row.each_second(row.traffic.writes), format_rate, _STORAGE),
 )
 
+_SIMULATED = "workingset --json"
+_HELD = {
+    "local_hit_rate": "hit rate of the GPUs",
+    "external_hit_rate": "hit rate of the tiers",
+    "tier_read_bytes_per_token": "bytes read behind the CPU for each prompt token",
+    "requests_per_s_ratio": "requests/s over the control",
+    "ttft_mean_ratio": "mean TTFT over the control",
+    "ttft_p95_ratio": "p95 TTFT over the control",
+}
+
+PREDICTIONS: tuple[Column[HeldAgainst], ...] = (
+    name("configuration", "configuration", lambda row: row.configuration),
+    name("load", "load", lambda row: row.load.words),
+    name("metric", "what", lambda row: _HELD[row.metric]),
+    number("predicted", "predicted", lambda row: row.predicted, format_number, _SIMULATED),
+    number("observed", "observed", lambda row: row.observed, format_number, _COUNTED),
+    number("ratio", "observed / predicted", lambda row: row.ratio, format_number, _COUNTED),
+)
+
 PROBLEMS: tuple[Column[RunProblem], ...] = (
     name("configuration", "configuration", lambda row: row.configuration),
     name("load", "load", lambda row: row.load.words),
@@ -146,6 +166,11 @@ def pools(comparison: Comparison) -> Sheet:
         if traffic.bytes >= _LEAST_SHARE * row.run.storage.total.bytes > 0
     ]
     return narrow("The storage meanwhile", POOLS, rows)
+
+
+def predictions(held: Sequence[HeldAgainst]) -> Sheet:
+    """What was predicted beside what was observed."""
+    return narrow("Did it come true", PREDICTIONS, held)
 
 
 def problems(comparison: Comparison) -> Sheet:
