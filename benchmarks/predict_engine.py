@@ -203,7 +203,7 @@ class Vllm(Subject):
         there = len(self._served.files())
         for prompt in prompts:
             self._served.ask(prompt)
-        wait_until(lambda: len(self._served.files()) >= there + sum(map(self._blocks, prompts)), 120)
+        self._wait_for(there + sum(map(self._blocks, prompts)))
 
     def hits(self, prompts: Sequence[Prompt]) -> list[float]:
         """With both of its caches empty."""
@@ -221,10 +221,14 @@ class Vllm(Subject):
         kept = set(self._served.files())
         fresh = [[self._fresh.randrange(10, 2000) for _ in one] for one in prompts]
         found = at_once(self._ask, fresh)
-        wait_until(lambda: len(self._served.files()) >= len(kept) + sum(map(self._blocks, fresh)), 120)
+        self._wait_for(len(kept) + sum(map(self._blocks, fresh)))
         for file in set(self._served.files()) - kept:
             file.unlink()
         return found
+
+    def _wait_for(self, files: int) -> None:
+        if not wait_until(lambda: len(self._served.files()) >= files, 60):
+            raise SystemExit(f"the engine stored {len(self._served.files())} files, not {files}")
 
     def _ask(self, _: int, prompt: Prompt, *, alone: bool) -> float:
         return self._served.ask(prompt)
@@ -244,8 +248,8 @@ def at_once(ask: Callable[..., float], prompts: Sequence[Prompt]) -> list[float]
 
 
 def prompt_of(tokens: int, number: int) -> Prompt:
-    """A prompt that no other one of that length begins like."""
-    return [10 + number] * 2 + [10 + (at * (number + 1)) % 290 for at in range(tokens - 2)]
+    """A prompt that no other one begins like, of that length or another."""
+    return [10 + number, 10 + tokens % 280] + [10 + (at * (number + 1)) % 290 for at in range(tokens - 2)]
 
 
 @dataclass

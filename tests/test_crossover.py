@@ -213,6 +213,18 @@ def test_restores_at_once_are_compared_with_prefills_at_once(
     assert found.at_target.recompute_s == pytest.approx(spared_s)
 
 
+@pytest.mark.slow
+def test_the_tokens_of_a_step_on_the_command_line(kvbench: Run, tmp_path: Path) -> None:
+    path = run_dir(tmp_path / "run", ("ceph", 180.0))
+    arguments = ("crossover", path, "--ttft-csv", SHIPPED_CSV, "--json", "--prefill-step")
+    assert kvbench(*arguments, "1").json()["prefill"]["step_tokens"] == 1
+    refused = kvbench(*arguments, "0")
+    assert refused.code == 2
+    assert refused.err == (
+        "kvbench: --prefill-step 0: an engine computes one token at least in a step; write it like 8k.\n"
+    )
+
+
 @pytest.mark.parametrize(("concurrent", "computed"), [(1, 0.5), (4, 2.0)])
 def test_the_constant_of_a_request_waits_for_nobody(concurrent: int, computed: float) -> None:
     """What follows the whole blocks is computed for all in one step, 0.5 s each; the constant of 0.1 s is paid once."""

@@ -37,6 +37,13 @@ class Prefill:
             console.note(f"TTFT: {note}")
 
 
+def _parse_step(text: str) -> int:
+    """Tokens of a step; UsageError where there are none."""
+    if (tokens := parse_tokens(text)) == 0:
+        raise UsageError("--prefill-step 0: an engine computes one token at least in a step; write it like 8k.")
+    return tokens
+
+
 @dataclass(frozen=True, slots=True)
 class TtftOptions:
     """Where the TTFT comes from, and what is believed of it."""
@@ -93,7 +100,7 @@ class TtftOptions:
     prefill_step: Annotated[
         int,
         parsed(
-            parse_tokens,
+            _parse_step,
             "--prefill-step",
             metavar="TOKENS",
             help="Tokens that the engine computes in one step (vLLM: --max-num-batched-tokens): of prompts that come "

@@ -48,6 +48,7 @@ def _prefill_json(curve: PrefillCurve) -> dict[str, Any]:
         "c_s_per_token2": curve.c_s_per_token2,
         "measured_from": curve.measured_from,
         "measured_to": curve.measured_to,
+        "step_tokens": curve.step_tokens,
         "samples": curve.samples,
         "largest_residual_s": curve.largest_residual_s,
         "linear_residual_s": curve.linear_residual_s,
