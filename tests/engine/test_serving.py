@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.lab import engine
 from tests.lab.engine import BLOCK_TOKENS, Engine, Wish
 from tests.lab.processes import wait_until
@@ -63,3 +67,17 @@ def test_an_engine_restores_what_its_configuration_keeps(served: Engine) -> None
 
 def test_the_memory_of_the_cpu_tier_is_a_file_while_the_engine_runs(served: Engine) -> None:
     assert len(engine.memory_files(served.engine_id)) == (0 if served.arm == "none" else 1)
+
+
+def test_an_engine_is_stopped_when_its_program_gets_a_sigterm() -> None:
+    told = "import time\nfrom tests.lab.engine import Wish, serving\n"
+    told += "with serving(Wish('cpu')) as served: print(served.root, served.engine_id, flush=True); time.sleep(600)"
+    before = set(Path("/dev/shm").iterdir())
+    with subprocess.Popen([sys.executable, "-c", told], stdout=subprocess.PIPE, text=True, cwd=ROOT) as program:
+        assert program.stdout is not None
+        root, engine_id = program.stdout.readline().split()
+        assert engine.processes_of(Path(root)), "it runs"
+        program.terminate()
+    assert program.returncode == 128 + signal.SIGTERM
+    assert (engine.processes_of(Path(root)), engine.memory_files(engine_id), Path(root).exists()) == ([], [], False)
+    assert set(Path("/dev/shm").glob("psm_*")) <= before

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -245,15 +246,36 @@ def serving(wish: Wish) -> Iterator[Engine]:
     # Its sockets are below it, and their paths may have 107 characters.
     root = Path(tempfile.mkdtemp(prefix="kvbench-engine-"))
     engine_id = f"kvbench-{secrets.token_hex(6)}"
+    with ended_in_order():
+        try:
+            served, child = start(root, wish, engine_id)
+            with child:
+                try:
+                    yield served
+                finally:
+                    stop(root, engine_id)
+        finally:
+            _remove(root, wish)
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM leaves through the finally clauses, as Ctrl-C does; a program that handles it itself is left alone."""
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        # A second one must not stop the stopping.
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
     try:
-        served, child = start(root, wish, engine_id)
-        with child:
-            try:
-                yield served
-            finally:
-                stop(root, engine_id)
+        yield
     finally:
-        _remove(root, wish)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _remove(root: Path, wish: Wish) -> None:
@@ -292,11 +314,15 @@ def start(root: Path, wish: Wish, engine_id: str) -> tuple[Engine, subprocess.Po
             start_new_session=True,
         )
     url = f"http://127.0.0.1:{port}"
-    wait_until(lambda: _healthy(url) or child.poll() is not None, _START_S, 0.5)
-    if child.poll() is not None or not _healthy(url):
+    try:
+        wait_until(lambda: _healthy(url) or child.poll() is not None, _START_S, 0.5)
+        if child.poll() is not None or not _healthy(url):
+            raise LabError(f"vLLM does not answer: {said(log.read_text(errors='replace'))}")
+    except BaseException:
+        # An interrupted start as well: nobody else knows the process.
         stop(root, engine_id)
         child.wait()
-        raise LabError(f"vLLM does not answer: {said(log.read_text(errors='replace'))}")
+        raise
     tier_name = None if tier is None else str(tier)
     return Engine(url, str(root), engine_id, wish.arm, wish.model, tier_name, child.pid), child
 
@@ -330,13 +356,26 @@ def surroundings(root: Path) -> dict[str, str]:
 
 def stop(root: Path, engine_id: str) -> None:
     """End every process of an engine and remove its memory files; one that is gone already is fine."""
+    queues = {file for process in processes_of(root) for file in _queues(process)}
     for number, patience_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, 10.0)):
         for process in processes_of(root):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
         if wait_until(lambda: not processes_of(root), patience_s):
             break
+    for file in queues:
+        file.unlink(missing_ok=True)
     remove_memory(engine_id)
+
+
+def _queues(process: int) -> set[Path]:
+    """Python's shared memory that a process maps: a killed engine leaves it, and its name says nothing of the owner."""
+    try:
+        lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    files = (line.split(maxsplit=5)[-1] for line in lines)
+    return {Path(file) for file in files if file.startswith("/dev/shm/psm_") and not file.endswith(" (deleted)")}
 
 
 def processes_of(root: Path) -> list[int]:
@@ -395,15 +434,22 @@ def trials(root: Path, asked: Sequence[Mapping[str, Any]], trace: Path | None = 
     environment = surroundings(root) | {"VLLM_LOGGING_LEVEL": "WARNING"}
     lines = "".join(json.dumps(trial) + "\n" for trial in asked)
     out = root / "trials.log"
-    try:
-        with out.open("ab") as log:
-            subprocess.run(
-                command, input=lines.encode(), stdout=log, stderr=log, cwd=root, env=environment, check=False
-            )
-    finally:
-        # An engine that refuses to start leaves its memory behind.
-        for trial in asked:
-            remove_memory(trial["arguments"]["kv_transfer_config"]["engine_id"])
+    with ended_in_order():
+        try:
+            with out.open("ab") as log:
+                subprocess.run(
+                    command,
+                    input=lines.encode(),
+                    stdout=log,
+                    stderr=log,
+                    cwd=root / _INSIDE,
+                    env=environment,
+                    check=False,
+                )
+        finally:
+            # A fork outlives its parent, and an engine that refuses to start leaves its memory behind.
+            for trial in asked:
+                stop(root, trial["arguments"]["kv_transfer_config"]["engine_id"])
     prefix = "TRIAL "
     said_lines = out.read_text(errors="replace").splitlines()
     answers = [json.loads(line.removeprefix(prefix)) for line in said_lines if line.startswith(prefix)]
