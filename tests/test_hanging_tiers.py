@@ -130,7 +130,7 @@ CELLS = {
     ("fio", "reading"): "stat open read write:mixed",
     ("fio", "removal"): "stat unlink",
 }
-QUICK = {("replay", "start", "read"), ("replay", "reading", "open"), ("fio", "layout", "write")}
+QUICK = {("replay", "start", "read"), ("replay", "reading", "open"), ("fio", "layout", "open")}
 
 
 def _cells(quick: set[tuple[str, str, str]]) -> list[Any]:

@@ -168,7 +168,16 @@ def test_the_first_screen_holds_the_verdict(browser: Browser, page: Path, size: 
     assert browser.run("document.querySelector('.lede .pill').innerText") == "1 of 4 combinations viable"
     assert browser.run("document.querySelector('.matrix').getBoundingClientRect().bottom") <= size[1]
     if size == DESK:
-        assert browser.run("document.querySelector('.card').getBoundingClientRect().bottom") <= size[1]
+        assert browser.run("document.querySelector('.contents').getBoundingClientRect().bottom") <= size[1]
+
+
+def test_every_line_of_the_contents_leads_to_a_heading(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    targets = "[...document.querySelectorAll('.contents a')].map(a => a.getAttribute('href').slice(1))"
+    assert browser.run(f"{targets}.length") > 5
+    assert browser.run(f"{targets}.filter(id => !document.getElementById(id))") == []
+    headings = browser.run("[...document.querySelectorAll('main h2:not(.unseen)')].map(h => h.id)")
+    assert browser.run(targets) == headings
 
 
 def test_four_tiers_and_three_models_fit_the_first_screen(browser: Browser, tmp_path: Path) -> None:

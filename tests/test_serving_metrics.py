@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,9 +17,12 @@ from kvbench.formats.metrics import ranges, snapshots
 from kvbench.formats.metrics.record import NOTHING, Metrics, Window, is_counter
 from kvbench.formats.serving.record import ServingRun, ServingSummary
 from kvbench.layout.models import size_model
-from kvbench.serving.arm import ArmRun
+from kvbench.report.serving_figures import ServedFigure, ServedLine, draw, figures_of
+from kvbench.serving.arm import ArmRun, Configuration
 from kvbench.serving.checks import problems_of
+from kvbench.serving.comparing import compare
 from kvbench.serving.gpu_memory import room_of
+from kvbench.serving.loading import load
 from kvbench.serving.server import ServerState, state_of
 from kvbench.serving.storage import ALL, PoolTraffic, StorageState, storage_of
 from tests.conftest import Outcome
@@ -252,3 +256,69 @@ def test_half_of_what_gpu_memory_needs(kvbench: Run, tmp_path: Path, asked: tupl
     outcome = kvbench("compare", *named, *asked)
     assert outcome.code == 2
     assert said in outcome.err
+
+
+def several(tmp_path: Path) -> list[str]:
+    """A control and an offload arm at two loads, the second with its tier's hits and its storage."""
+    named = []
+    for name, ttft_s, hits in (("none", 2.0, 0), ("ceph<fs>", 1.0, 600)):
+        for at_once in (8, 32):
+            result = tmp_path / name / f"c{at_once}" / "r.json"
+            folder = serving_result(result, ttft_s * at_once / 8, concurrency=at_once).parent
+            for when, share in (("before", 0), ("after", 1)):
+                page = f"vllm:external_prefix_cache_hits_total {hits * share}\n"
+                page += f"vllm:external_prefix_cache_queries_total {1000 * share}\n"
+                (folder / f"metrics_{when}.txt").write_text(page)
+                if hits:
+                    shutil.copy(RECORDED / f"ceph_{when}.txt", folder)
+        named.append(f"{name}={tmp_path / name}")
+    return named
+
+
+def test_the_figures_hold_the_numbers(tmp_path: Path) -> None:
+    pairs = [one.partition("=") for one in several(tmp_path)]
+    loaded = [load(name, [Path(path)]).configuration for name, _, path in pairs]
+    figures = {one.key: one for one in figures_of(compare(loaded, "none"))}
+    none, cephfs = figures["served-ttft-mean"].lines
+    assert (none.configuration, none.loads, none.values) == ("none", (8, 32), (2.0, 8.0))
+    assert (cephfs.loads, cephfs.values) == ((8, 32), (1.0, 4.0))
+    assert [line.values for line in figures["speedup"].lines] == [(2.0, 2.0)]
+    # 48 MiB in the 40 s of each run; the control has no storage.
+    (reads,) = figures["storage-read"].lines
+    assert reads.values == (1.2, 1.2)
+    assert [line.values for line in figures["served-hits"].lines] == [(0.0, 0.0), (0.6, 0.6)]
+
+
+def test_the_page_is_offline_and_escaped(kvbench: Run, tmp_path: Path) -> None:
+    page, named = tmp_path / "page.html", several(tmp_path)
+    assert kvbench("compare", *named, "-o", page).code == 0
+    text = page.read_text()
+    assert text.count("<figure") == 10
+    missing = [key for key in ("served", "speedups", "pools", "problems") if f'id="table-{key}"' not in text]
+    assert missing == []
+    assert "ceph<fs>" not in text
+    assert not re.search(r'(?:src|href)="(?!data:|#)', text)
+    # Written again over itself, and over nothing else.
+    assert kvbench("compare", *named, "-o", page).code == 0
+    (tmp_path / "mine.html").write_text("mine")
+    outcome = kvbench("compare", *named, "-o", tmp_path / "mine.html")
+    assert (outcome.code, (tmp_path / "mine.html").read_text()) == (2, "mine")
+    assert kvbench("compare", *named, "-o", tmp_path / "page.txt").code == 2
+
+
+def test_what_is_refused_is_not_drawn() -> None:
+    def at(concurrency: int, hits: float) -> ArmRun:
+        run = arm(ServerState(external_tokens=hits, external_hit_rate=hits)).run
+        return ArmRun(replace(run, concurrency=concurrency), ServerState(external_tokens=hits, external_hit_rate=hits))
+
+    controls = Configuration("none", tuple(at(load, 0.0) for load in (8, 32)))
+    found = compare([controls, Configuration("cpu", (at(8, 0.5), at(32, 0.0)))], "none")
+    (hits,) = (one for one in figures_of(found) if one.key == "served-hits")
+    assert [(line.configuration, line.loads) for line in hits.lines] == [("none", (8, 32)), ("cpu", (8,))]
+
+
+@pytest.mark.parametrize(("count", "bars"), [(1, 1), (2, 2), (3, 0)])
+def test_one_load_is_drawn_as_bars(count: int, bars: int) -> None:
+    lines = (ServedLine("a", (8,), (1.0,)), ServedLine("b", (8,), (0.0,)), ServedLine("c", (8, 16), (1.0, 2.0)))
+    axes = draw(ServedFigure("k", "t", "s", lines[:count]), ["a", "b", "c"]).axes[0]
+    assert (len(axes.patches), len(axes.lines)) == (bars, 0 if bars else count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,11 +17,11 @@ from kvbench.errors import EXIT_OK, EXIT_USAGE, UsageError
 from kvbench.layout.models import size_model
 from kvbench.report.tables.serving import pools, predictions, problems, served, servers
 from kvbench.serving.arm import Configuration
+from kvbench.serving.comparing import Comparison, to_json
 from kvbench.serving.comparing import compare as compare_all
-from kvbench.serving.comparing import to_json
 from kvbench.serving.gpu_memory import GpuRoom, room_of
 from kvbench.serving.loading import load
-from kvbench.serving.prediction import hold, prediction_json, read_prediction
+from kvbench.serving.prediction import HeldAgainst, hold, prediction_json, read_prediction
 from kvbench.units import format_bytes, format_number, format_tokens, is_one_line, parse_size
 
 
@@ -82,6 +83,16 @@ class GpuOptions:
         return room_of(sized, self.gpu_memory, self.utilization, self.weights, mean)
 
 
+def _write_page(found: Comparison, held: Sequence[HeldAgainst], output: Path) -> None:
+    if output.suffix.lower() not in (".html", ".htm") or output.is_dir():
+        raise UsageError(f"-o {output}: name a file that ends in .html.")
+    # matplotlib
+    from kvbench.report.serving_page import write_page
+
+    write_page(found, held, output)
+    console.note(f"page: {output}")
+
+
 def _room_json(room: GpuRoom | None) -> dict[str, Any] | None:
     return None if room is None else {**asdict(room), "prompts": room.prompts}
 
@@ -116,6 +127,10 @@ def compare(
             help="What 'kvbench workingset --json' said beforehand of configurations with these names.",
         ),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.html", help="Also write an offline page of figures and tables."),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Load, compare, print; 2 when anything was refused."""
@@ -133,6 +148,8 @@ def compare(
     found = compare_all([one.configuration for one in loaded], base)
     room = gpu.room(next(one.configuration for one in loaded if one.configuration.name == base))
     held = None if predicted is None else hold(found, read_prediction(predicted))
+    if output is not None:
+        _write_page(found, held or (), output)
     if json:
         held_json = None if held is None else prediction_json(held)
         console.print_json({**to_json(found), "gpu_memory": _room_json(room), "predictions": held_json})

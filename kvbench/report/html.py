@@ -5,10 +5,14 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvbench.report import files
 from kvbench.report.data import FigureData, Report
 from kvbench.report.sheet import Sheet
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _FIRST = "target"
@@ -28,27 +32,35 @@ class Drawn:
     legend: tuple[str, ...] = ()
 
 
-def html(report: Report) -> str:
-    """The page: autoescaped, and strict about names that the template expects."""
+def environment() -> Environment:
+    """What pages are made in: autoescaped, and strict about names that the template expects."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
+    made = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["slug"] = lambda text: text.replace(" ", "-")
-    environment.globals.update(data_uri=data_uri, signs=_SIGNS)
+    made.filters["slug"] = lambda text: text.replace(" ", "-")
+    made.globals.update(data_uri=data_uri, signs=_SIGNS, css=_css())
+    return made
+
+
+def html(report: Report) -> str:
+    """The page of a report."""
     drawn = [_drawn(figure, report) for figure in report.figures]
-    return environment.get_template("report.html.j2").render(
-        report=report,
-        first=next((figure for figure in drawn if figure.key == _FIRST), None),
-        decision_figures=[figure for figure in drawn if figure.key.startswith(_DECISION_FIGURES)],
-        measured_figures=[figure for figure in drawn if figure.key != _FIRST and not _decides(figure.key)],
-        section=lambda name: [sheet for sheet in report.sheets if sheet.section == name],
-        css=_css(),
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            first=next((figure for figure in drawn if figure.key == _FIRST), None),
+            decision_figures=[figure for figure in drawn if figure.key.startswith(_DECISION_FIGURES)],
+            measured_figures=[figure for figure in drawn if figure.key != _FIRST and not _decides(figure.key)],
+            section=lambda name: [sheet for sheet in report.sheets if sheet.section == name],
+        )
     )
 
 

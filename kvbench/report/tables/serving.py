@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbench.report.columns import Column, Short, name, narrow, number, words
+from kvbench.report.columns import Column, Short, name, narrow, number, sheet, words
 from kvbench.report.sheet import Sheet
 from kvbench.serving.arm import ArmRun
 from kvbench.serving.comparing import Comparison, RunProblem
@@ -152,20 +152,49 @@ def served(comparison: Comparison) -> Sheet:
 
 def servers(comparison: Comparison) -> Sheet:
     """What GPUs and their KV memory did in every run that says something of them."""
-    rows = [row for row in _rows(comparison) if any(column.cell(row).value is not None for column in SERVERS[2:])]
-    return narrow("GPUs and their KV memory", SERVERS, rows)
+    return narrow("GPUs and their KV memory", SERVERS, _server_rows(comparison))
+
+
+def _server_rows(comparison: Comparison) -> list[ServedRow]:
+    return [row for row in _rows(comparison) if any(column.cell(row).value is not None for column in SERVERS[2:])]
 
 
 def pools(comparison: Comparison) -> Sheet:
     """What the storage moved during every run that says so: the pools that hold most of it."""
-    rows = [
+    return narrow("The storage meanwhile", POOLS, _pool_rows(comparison))
+
+
+def _pool_rows(comparison: Comparison) -> list[PoolRow]:
+    return [
         PoolRow(row.configuration, row.run, pool, traffic)
         for row in _rows(comparison)
         if row.run.storage is not None
         for pool, traffic in row.run.storage.pools.items()
         if traffic.bytes >= _LEAST_SHARE * row.run.storage.total.bytes > 0
     ]
-    return narrow("The storage meanwhile", POOLS, rows)
+
+
+SPEEDUPS: tuple[Column[Speedup], ...] = (
+    name("configuration", "configuration", lambda row: row.configuration),
+    name("load", "load", lambda row: row.load.words),
+    name("metric", "what", lambda row: row.metric),
+    number("ratio", "over the control", lambda row: row.ratio, format_number, _SOURCE),
+    number("low", "95 % from", lambda row: row.low, format_number, _SOURCE),
+    number("high", "to", lambda row: row.high, format_number, _SOURCE),
+    name("outcome", "outcome", lambda row: row.outcome),
+)
+
+
+def page_sheets(comparison: Comparison, held: Sequence[HeldAgainst]) -> tuple[Sheet, ...]:
+    """Every table of a page, with keys that name their data."""
+    return (
+        sheet("served", "Serving runs", COLUMNS, _rows(comparison)),
+        sheet("speedups", f"Over {comparison.control}", SPEEDUPS, comparison.speedups),
+        sheet("predictions", "Did it come true", PREDICTIONS, held),
+        sheet("servers", "GPUs and their KV memory", SERVERS, _server_rows(comparison)),
+        sheet("pools", "The storage meanwhile", POOLS, _pool_rows(comparison)),
+        sheet("problems", "What limits the comparison", PROBLEMS, comparison.problems),
+    )
 
 
 def predictions(held: Sequence[HeldAgainst]) -> Sheet:
