@@ -144,6 +144,17 @@ def test_what_is_refused_has_no_ratio_and_the_other_loads_have() -> None:
     assert [one.problem.code for one in found.refused("cpu")] == ["never-engaged"]
 
 
+def test_repeats_of_the_control_are_of_one_thing() -> None:
+    def found(**changes: Any) -> tuple[int, set[str]]:
+        runs = Configuration("none", (control(), control(**changes)))
+        one = compare([runs, Configuration("cpu", (arm(),))], "none")
+        return len(one.speedups), {item.problem.code for item in one.refused("none")}
+
+    assert found() == (4, set())
+    assert found(model="other") == (0, {"different-model"})
+    assert found(workload=(("seed", "2"),)) == (0, {"different-workload"})
+
+
 def test_a_control_that_offloads_has_no_ratios_at_that_load() -> None:
     found = compare([Configuration("none", (control(hits=5.0),)), Configuration("cpu", (arm(),))], "none")
     assert found.speedups == ()

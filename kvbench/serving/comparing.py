@@ -51,6 +51,8 @@ def compare(configurations: Sequence[Configuration], control: str) -> Comparison
         for run in one.runs
         for problem in problems_of(run, is_control=one is base)
     ]
+    # Repeats of the control must be repeats of one thing, too.
+    problems += [problem for load in base.loads for problem in _between(base, base, load)]
     found: list[Speedup] = []
     for one in configurations:
         if one is base:

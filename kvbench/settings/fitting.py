@@ -100,7 +100,8 @@ def _room(
     row = max(group.padded_bytes for group in stored.groups)
     tiering = spec_of(extra) == TIERING
     if cpu_bytes < row:
-        message = f"{format_bytes(cpu_bytes)} do not hold one chunk of {format_bytes(row)}: nothing is ever kept"
+        effect = "the engine does not start" if tiering else "nothing is ever kept"
+        message = f"{format_bytes(cpu_bytes)} do not hold one chunk of {format_bytes(row)}: {effect}"
         hint = f"give {row} or more"
         yield SettingsFinding("error", "cpu-too-small", path, message, hint, "refuses" if tiering else "accepts")
         return

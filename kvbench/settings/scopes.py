@@ -82,7 +82,8 @@ def _wrong_type(scope: Scope, key: Key, value: Any, wanted: str) -> tuple[str, s
         return f"{key.name} is no plain number: the engine does not start", hint, "refuses"
     engine: Engine = "accepts" if _is_used_as_it_is(scope, key, value) else "refuses"
     effect = "" if engine == "accepts" else ": the engine does not start"
-    return f"{key.name} is {_named(value)}{effect}", hint, engine
+    is_list = isinstance(value, list) and key.kind in ("tiers", "configs", "texts", "wholes")
+    return f"{key.name} is {'a list of something else' if is_list else _named(value)}{effect}", hint, engine
 
 
 def _is_used_as_it_is(scope: Scope, key: Key, value: Any) -> bool:

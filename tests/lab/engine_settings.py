@@ -1,7 +1,8 @@
 """Settings that vLLM is started with in the lab, and what it does with them; docs/engine-settings.md is their table.
 
 Each is a change to a configuration that works: TieringOffloadingSpec with an fs tier, 32 tokens a block, a model of
-16,384 bytes a block. ``python -m tests.lab.engine_settings`` asks the installed engine and prints what it said.
+16,384 bytes a block. ``python -m tests.lab.engine_settings`` asks the installed engine and prints what it said;
+``... checked`` writes what ``kvbench settings --check`` says into the table's last column, and needs no engine.
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvbench.engines.vllm.releases import find_release
+from kvbench.layout.models import size_model
+from kvbench.settings.checking import check
+from kvbench.settings.finding import SettingsFinding
+from kvbench.settings.fitting import Deployed
+from kvbench.settings.reading import FoundSettings
+from tests.conftest import ROOT
 from tests.lab import engine
 
+PAGE = ROOT / "docs" / "engine-settings.md"
 BLOCK_TOKENS = 32
 PROMPT_TOKENS = 4 * BLOCK_TOKENS + 8
 _ENOUGH = 16 << 20
@@ -104,23 +113,28 @@ SETTINGS: dict[str, Setting] = {
     "mixed-chunk": Setting("`block_size` 64, with sliding windows", {"block_size": 64}, model="mixed"),
 }
 
+# Refused by the engine, and no file shows it.
+OUTSIDE = {
+    "cpu-above-shm": "the file does not show the size of /dev/shm",
+    "fs-not-allowed": "the file does not show who may write where",
+    "obj": "the file does not show which packages are installed",
+    "hash-xxhash": "the file does not show which packages are installed",
+    "block-16": "right on a GPU, refused by the CPU platform alone",
+    "block-48": "right on a GPU, refused by the CPU platform alone",
+}
+
 
 def trial(root: Path, name: str) -> dict[str, Any]:
     """What engine_side/trials.py is told of a setting."""
-    setting, folder = SETTINGS[name], root / "tiers" / name
+    folder = root / "tiers" / name
     folder.mkdir(parents=True)
-    engine_id = f"kvbench-{root.name[-8:]}-{name}"
-    whole = engine.offloading("fs", folder, engine_id, _ENOUGH)
-    extra = whole["kv_connector_extra_config"]
-    extra["secondary_tiers"] = [_changed(extra["secondary_tiers"][0], setting.fs)]
-    whole = _changed({**whole, "kv_connector_extra_config": _changed(extra, setting.extra)}, setting.transfer)
-    text = json.dumps(whole).replace("{root}", str(folder)).replace("{engine}", engine_id)
+    setting, config = SETTINGS[name], configuration(name, folder, f"kvbench-{root.name[-8:]}-{name}")
     arguments = {
         "model": str(engine.write_model(root, setting.model)),
         "max_model_len": 256,
         "dtype": "bfloat16",
         "block_size": BLOCK_TOKENS,
-        "kv_transfer_config": json.loads(text),
+        "kv_transfer_config": config,
         **setting.arguments,
     }
     prompt = list(range(10, 10 + PROMPT_TOKENS))
@@ -128,8 +142,49 @@ def trial(root: Path, name: str) -> dict[str, Any]:
     return {"name": name, "arguments": arguments, **asked}
 
 
+def configuration(name: str, folder: Path, engine_id: str) -> dict[str, Any]:
+    """The --kv-transfer-config of a setting."""
+    setting, whole = SETTINGS[name], engine.offloading("fs", folder, engine_id, _ENOUGH)
+    extra = whole["kv_connector_extra_config"]
+    extra["secondary_tiers"] = [_changed(extra["secondary_tiers"][0], setting.fs)]
+    whole = _changed({**whole, "kv_connector_extra_config": _changed(extra, setting.extra)}, setting.transfer)
+    text = json.dumps(whole).replace("{root}", str(folder)).replace("{engine}", engine_id)
+    changed: dict[str, Any] = json.loads(text)
+    return changed
+
+
+def findings(name: str) -> list[SettingsFinding]:
+    """What ``settings --check`` says of a setting as a user with a GPU would write it: without the lab's own copy."""
+    config = configuration(name, Path("/mnt/kv"), "kvbench")
+    extra = config["kv_connector_extra_config"]
+    if extra.pop("spec_module_path", None):
+        extra["spec_name"] = "TieringOffloadingSpec"
+    options = {key.replace("_", "-"): str(value) for key, value in SETTINGS[name].arguments.items()}
+    found = FoundSettings("the command", config, options={"block-size": str(BLOCK_TOKENS)} | options)
+    said = check(found, find_release(engine.RELEASE.rpartition(".")[0]), _deployed(SETTINGS[name].model))
+    return [finding for finding in said if finding.severity != "note"]
+
+
+def _deployed(model: str) -> Deployed:
+    with tempfile.TemporaryDirectory() as folder:
+        sized = size_model(str(engine.write_model(Path(folder), model)), block_tokens=BLOCK_TOKENS)
+    return Deployed(sized, find_release(engine.RELEASE.rpartition(".")[0]), tokens=PROMPT_TOKENS)
+
+
+def checked(name: str) -> str:
+    """The cell of the check: why it cannot know, or its first finding, errors before warnings."""
+    if name in OUTSIDE:
+        return f"no error: {OUTSIDE[name]}"
+    return next((f"{one.severity} `{one.code}`: {one.message}".replace("|", "\\|") for one in findings(name)), "")
+
+
 def row(name: str, found: engine.Answer) -> str:
     """A row of the table in docs/engine-settings.md."""
+    return f"| {SETTINGS[name].words} | {done(found)} | {checked(name)} |"
+
+
+def done(found: engine.Answer) -> str:
+    """The cell of the engine."""
     whole = PROMPT_TOKENS // BLOCK_TOKENS * BLOCK_TOKENS
     if found.refused is None:
         restored = found.cached_tokens[-1][0]
@@ -137,7 +192,7 @@ def row(name: str, found: engine.Answer) -> str:
         how += "" if restored in (0, whole) else f" {restored} of {whole} tokens"
     else:
         how = f"`{found.refused[0]}`: {_plain(found.refused[1])}"
-    return f"| {SETTINGS[name].words} | {how} |"
+    return how
 
 
 def _plain(text: str) -> str:
@@ -150,8 +205,27 @@ def _changed(what: Mapping[str, Any], by: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in {**what, **by}.items() if value != ABSENT}
 
 
+def page() -> dict[str, tuple[str, str]]:
+    """The cells of the engine and of the check in docs/engine-settings.md, by the setting's words."""
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    return {words: (how, said[0].strip() if said else "") for words, how, *said in rows[1:]}
+
+
+def write_checked() -> None:
+    """Bring the page's cells of the check up to date."""
+    cells, lines = page(), []
+    rows = {setting.words: name for name, setting in SETTINGS.items()}
+    for line in PAGE.read_text().splitlines():
+        words = line.strip("| ").split(" | ")[0]
+        lines.append(f"| {words} | {cells[words][0]} | {checked(rows[words])} |" if words in rows else line)
+    PAGE.write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     """Print a row for each setting that was named, or for all."""
+    if sys.argv[1:] == ["checked"]:
+        write_checked()
+        return
     with tempfile.TemporaryDirectory(prefix="kvbench-engine-") as folder:
         root = Path(folder)
         answers = engine.trials(root, [trial(root, name) for name in sys.argv[1:] or SETTINGS])
