@@ -289,6 +289,7 @@ def test_the_figures_hold_the_numbers(tmp_path: Path) -> None:
     assert [line.values for line in figures["served-hits"].lines] == [(0.0, 0.0), (0.6, 0.6)]
 
 
+@pytest.mark.slow
 def test_the_page_is_offline_and_escaped(kvbench: Run, tmp_path: Path) -> None:
     page, named = tmp_path / "page.html", several(tmp_path)
     assert kvbench("compare", *named, "-o", page).code == 0
