@@ -57,6 +57,10 @@ def test_the_documented_plan(kvbench: Run, tmp_path: Path) -> None:
     alike = {re.sub(r"--(concurrency|artifact-dir) \S+", "", command) for command in commands}
     assert len(alike) == 1
     assert "vllm serve Qwen/Qwen3-8B " in script
+    for when in ("before", "after"):
+        saved = [line for line in script.splitlines() if line.endswith(f"/ceph_{when}.txt")]
+        assert len(saved) == 16
+    assert script.count("\nsleep 30\n") == 16
     assert script.rstrip().endswith("cpu+cephfs=runs/cpu+cephfs")
 
 
@@ -94,6 +98,8 @@ def test_words_with_blanks_and_quotes_stay_words(kvbench: Run, tmp_path: Path) -
         ({"generator__tool": "wrk"}, "generator.tool"),
         ({"generator__kind": "mooncake_trace"}, "--no-fixed-schedule"),
         ({"generator__seeds": 1}, "generator.seeds"),
+        ({"pages": {"metrics": "http://x"}}, "pages.metrics"),
+        ({"pages": {"../x": "http://x"}}, "pages.../x"),
         ({"repeats": 1251}, "10008 runs are more than 10,000"),
         ({"model": None}, "model: Field required"),
         ({"url": "http://x\n"}, "url"),
@@ -159,7 +165,7 @@ def test_the_script_runs_from_the_servers_to_the_comparison(
         program.chmod(0o755)
     (programs / "kvbench").symlink_to(Path(sys.executable).with_name("kvbench"))
     plan = written(
-        tmp_path / "plan.yaml", url=f"http://127.0.0.1:{port}", repeats=1, generator__concurrency=[8],
+        tmp_path / "plan.yaml", url=f"http://127.0.0.1:{port}", pages=None, repeats=1, generator__concurrency=[8],
         arms={"none": {}, "fs": {"cpu": "8GiB", "tiers": [f"fs={tier}"]}},
     )  # fmt: skip
     script = tmp_path / "arms.sh"

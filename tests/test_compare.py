@@ -63,6 +63,7 @@ def test_a_ratio_is_the_arm_over_the_control() -> None:
     assert found.problems == ()
 
 
+@pytest.mark.slow
 def test_requests_of_one_run_have_an_interval_that_holds() -> None:
     """Requests that resemble their neighbours: the truth lies in the interval at least as often as one promises."""
     held = 0

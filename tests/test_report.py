@@ -112,6 +112,7 @@ def four_by_three(tmp_path: Path) -> Report:
     return build([loaded(tmp_path, uses=uses, points=every)], wanted())
 
 
+@pytest.mark.slow
 def test_the_first_screen_of_one_model(report: Report, page: str) -> None:
     assert (report.chip.verdict, report.chip.text) == ("cannot say", "1 of 2 tiers viable")
     assert report.matrix.columns == (f"{MODEL} TP2",)

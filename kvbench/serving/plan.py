@@ -61,7 +61,10 @@ class Generator(_Strict):
 
 
 class ServingPlan(_Strict):
-    """What is compared; ``serve`` are more arguments of the server, the same for all arms."""
+    """What is compared; ``serve`` are more arguments of the server, the same for all arms.
+
+    ``pages`` are more pages of metrics that are saved before and after each run, such as that of Ceph's manager.
+    """
 
     model: Line
     tensor_parallel_size: Annotated[int, Ge(1)] = 1
@@ -70,6 +73,7 @@ class ServingPlan(_Strict):
     url: Line = "http://127.0.0.1:8000"
     results: Line = "runs"
     repeats: Annotated[int, Ge(1)] = 2
+    pages: dict[Annotated[str, Field(pattern=_NAME)], Line] = Field(default_factory=dict)
     generator: Generator
     arms: dict[Annotated[str, Field(pattern=_NAME)], Arm]
 
@@ -102,6 +106,8 @@ def _require_sound(plan: ServingPlan, path: Path) -> None:
     for name, arm in plan.arms.items():
         if arm.tiers and arm.cpu is None:
             raise InputFileError(f"{path}: arms.{name}: a tier needs cpu: the engine moves every block through it.")
+    if "metrics" in plan.pages:
+        raise InputFileError(f"{path}: pages.metrics: the engine's own page is saved under this name; choose another.")
     load = plan.generator
     # docs.nvidia.com/aiperf, load generator options: a mooncake_trace is sent at its own timestamps.
     timed = load.tool == "aiperf" and load.kind == "mooncake_trace"

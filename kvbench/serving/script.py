@@ -33,6 +33,7 @@ class ServerCommand:
 
 
 TIER = "@TIER{}@"
+_COUNTERS_LATE_S = 30
 
 
 def visits(plan: ServingPlan) -> list[Visit]:
@@ -80,11 +81,22 @@ def _visit(plan: ServingPlan, visit: Visit, server: ServerCommand) -> Iterator[s
     yield f"{command} > {folder}/server.log 2>&1 & server=$!"
     yield 'until curl -sf "$url/health" > /dev/null; do kill -0 "$server"; sleep 1; done'
     yield f'curl -sf "$url/metrics" > {folder}/metrics_before.txt'
+    yield from _pages(plan, visit, "before")
     yield GENERATORS[plan.generator.tool](plan, visit.concurrency, f"{plan.results}/{visit.folder}")
     yield f'curl -sf "$url/metrics" > {folder}/metrics_after.txt'
+    if plan.pages:
+        # What a storage counted arrives that much later (docs/compare.md).
+        yield f"sleep {_COUNTERS_LATE_S}"
+    yield from _pages(plan, visit, "after")
     yield 'kill "$server"; wait "$server" || true; server='
     for tier in tiers:
         yield f"rm -r {shlex.quote(tier)}"
+
+
+def _pages(plan: ServingPlan, visit: Visit, when: str) -> Iterator[str]:
+    for name, url in plan.pages.items():
+        page = f"{plan.results}/{visit.folder}/{name}_{when}.txt"
+        yield f"curl -sf {shlex.quote(url)} > {shlex.quote(page)}"
 
 
 def _aiperf(plan: ServingPlan, concurrency: int, folder: str) -> str:

@@ -11,6 +11,7 @@ from kvbench.serving.arm import ArmRun
 from kvbench.serving.comparing import Comparison, RunProblem
 from kvbench.serving.differences import Speedup
 from kvbench.serving.prediction import HeldAgainst
+from kvbench.serving.published import PublishedRow, published
 from kvbench.serving.storage import PoolTraffic
 from kvbench.units import (
     format_bandwidth,
@@ -185,6 +186,22 @@ SPEEDUPS: tuple[Column[Speedup], ...] = (
 )
 
 
+def _printed(row: PublishedRow) -> str:
+    return row.source
+
+
+PUBLISHED: tuple[Column[PublishedRow], ...] = (
+    name("deployment", "deployment", lambda row: row.deployment),
+    name("configuration", "configuration", lambda row: row.run.configuration),
+    number("requests_per_s", "requests/s", lambda row: row.run.requests_per_s, format_number, _printed),
+    number("speedup", "over none", lambda row: row.speedup, format_number, "computed from the printed requests/s"),
+    number("ttft_mean_s", "mean TTFT", lambda row: row.run.ttft_mean_s, format_duration_s, _printed),
+    number("ttft_p95_s", "p95 TTFT", lambda row: row.run.ttft_p95_s, format_duration_s, _printed),
+    number("e2e_mean_s", "mean E2E", lambda row: row.run.e2e_mean_s, format_duration_s, _printed),
+    number("external_hit_rate", "from tiers", lambda row: row.run.external_hit_rate, format_share, _printed),
+)
+
+
 def page_sheets(comparison: Comparison, held: Sequence[HeldAgainst]) -> tuple[Sheet, ...]:
     """Every table of a page, with keys that name their data."""
     return (
@@ -194,6 +211,7 @@ def page_sheets(comparison: Comparison, held: Sequence[HeldAgainst]) -> tuple[Sh
         sheet("servers", "GPUs and their KV memory", SERVERS, _server_rows(comparison)),
         sheet("pools", "The storage meanwhile", POOLS, _pool_rows(comparison)),
         sheet("problems", "What limits the comparison", PROBLEMS, comparison.problems),
+        sheet("published", "The published study, on its own hardware and trace", PUBLISHED, published()),
     )
 
 
