@@ -22,7 +22,7 @@ from kvbench.engines.vllm.releases import RELEASES, find_release
 from kvbench.errors import InputFileError, UsageError
 from kvbench.layout.models import size_model
 from kvbench.record import results
-from kvbench.record.results import RunResult, Use
+from kvbench.record.results import Round, RunResult, Use
 from kvbench.settings.checking import check
 from kvbench.settings.fitting import Deployed
 from kvbench.settings.forms import FORMS, as_json, command_line, kubernetes
@@ -508,6 +508,43 @@ def test_the_command_takes_a_run(kvbench: Kvbench, tmp_path: Path) -> None:
         "engine", "engine_version", "model", "tp", "config", "environment", "command_line", "kubernetes", "reasons",
         "notes",
     }  # fmt: skip
+
+
+def in_memory(buffers: str, factor: float = 1.0) -> RunResult:
+    """A run of three rounds whose reads landed in such memory, ``factor`` times as fast."""
+    run = run_of({(ROW, 1): 4e9, (ROW, 4): 4e9})
+    points = tuple(
+        replace(
+            one,
+            conditions=replace(one.conditions, buffers=buffers),
+            rounds=tuple(Round(number, 5.0, 4e9 * factor * share) for number, share in enumerate((0.98, 1.0, 1.02), 1)),
+        )
+        for one in run.points
+    )
+    return replace(run, points=points)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words", "is_told_how"), [(1.5, "reads 1.50 times as fast", True), (1.0, "cannot be told apart", False)]
+)
+def test_huge_pages_are_written_when_they_were_measured_to_pay(
+    kvbench: Kvbench, tmp_path: Path, factor: float, words: str, is_told_how: bool
+) -> None:
+    results.save(in_memory("engine"), tmp_path / "small")
+    results.save(in_memory("huge", factor), tmp_path / "huge")
+    call = ("settings", "qwen3-8b", "--tier", "fs=/mnt/nvme", "--run", tmp_path / "small", "--target-context", "8k")
+    notes = " ".join(kvbench(*call, "--huge-pages", tmp_path / "huge", "--json").json()["notes"])
+    assert words in notes
+    assert ("remount,huge=always /dev/shm" in notes and "hostPath" in notes) == is_told_how
+    assert "huge" not in " ".join(kvbench(*call, "--json").json()["notes"])
+
+
+def test_runs_that_do_not_compare_are_refused(kvbench: Kvbench, tmp_path: Path) -> None:
+    results.save(in_memory("engine"), tmp_path / "small")
+    call = ("settings", "qwen3-8b", "--tier", "fs=/mnt/nvme", "--target-context", "8k", "--huge-pages")
+    outcome = kvbench(*call, tmp_path / "small", "--run", tmp_path / "small")
+    assert (outcome.code, "no reads to compare" in outcome.err) == (2, True)
+    assert kvbench(*call, tmp_path / "small", "--cpu", "64GiB").code == 2
 
 
 @pytest.mark.parametrize(

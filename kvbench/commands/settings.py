@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -15,10 +15,12 @@ from kvbench.commands.groups import parsed
 from kvbench.commands.options import EngineVersionOption, GpuArchOption, JsonOption, KvDtypeOption
 from kvbench.commands.prefill_options import TargetOption
 from kvbench.decide.crossover import DEFAULT_TARGET_TOKENS
+from kvbench.decide.runs import load_runs
 from kvbench.engines.vllm.releases import find_release
 from kvbench.errors import EXIT_OK, InputFileError, UsageError
 from kvbench.layout.models import size_model
 from kvbench.record import results
+from kvbench.report import memory
 from kvbench.settings import view
 from kvbench.settings.checking import check as check_found
 from kvbench.settings.fitting import Deployed
@@ -118,6 +120,14 @@ class WritingOptions:
             "--run", metavar="RUN_DIR", help="Take chunk, threads and host memory from what this run measured."
         ),
     ] = None
+    huge_pages: Annotated[
+        Path | None,
+        typer.Option(
+            "--huge-pages",
+            metavar="RUN_DIR",
+            help="The run of --run again with --buffers huge: say what to set where huge pages pay.",
+        ),
+    ] = None
     form: Annotated[
         str | None,
         parsed(_parse_form, "--form", metavar="|".join(FORMS), help="Print one form alone.", show_default="all"),
@@ -131,7 +141,21 @@ class WritingOptions:
         if self.run is not None:
             run_dir, result = results.open_run(self.run)
             numbers = numbers_of(run_dir, result, self.engine, deployed, places)
+        if self.huge_pages is not None:
+            numbers = replace(numbers, notes=(*numbers.notes, *self._memory_notes(self.huge_pages)))
         return Asked(deployed, places, self.cpu, self.disk, numbers)
+
+    def _memory_notes(self, huge: Path) -> tuple[str, ...]:
+        """What huge pages brought to the run, and how to have them where they did; raises where nothing compares."""
+        if self.run is None or self.engine != "vllm":
+            raise UsageError("--huge-pages is held against --run RUN_DIR, for vLLM's CPU tier; give both runs.")
+        found = memory.advice(load_runs([self.run, huge]))
+        if not found:
+            raise UsageError(
+                f"{self.run} and {huge} have no reads to compare: the same tier, driver and size on one machine, with "
+                "--buffers engine and --buffers huge; measure the second with 'kvbench fio ... --buffers huge'."
+            )
+        return tuple(text.rstrip(".") for one in found for text in (*one.words, *one.choice))
 
 
 def settings(
@@ -151,9 +175,10 @@ def settings(
 ) -> int:
     """Write or check, and print."""
     if check is not None:
-        for name in ("tier", "cpu", "disk", "run", "form"):
+        for name in ("tier", "cpu", "disk", "run", "huge_pages", "form"):
             if getattr(writing, name) is not None:
-                raise UsageError(f"--{name} writes a configuration, --check reads one; use one of them.")
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} writes a configuration, --check reads one; use one of them.")
         return _check(check, served, strict=strict, as_json=json)
     if strict:
         raise UsageError("--strict is for --check; leave it out.")
