@@ -36,6 +36,7 @@ from kvbench.report.build import build
 from kvbench.report.data import Report, clean, scrubbed, to_json
 from kvbench.report.drawing import line_number, pushed_apart, short
 from kvbench.report.figures import target_times
+from kvbench.report.figures.seconds import SecondsRow, _steadiness
 from kvbench.report.html import html
 from kvbench.report.sheet import Cell, Head, Sheet
 from kvbench.report.tables.references import beside
@@ -625,3 +626,21 @@ def test_the_example_names_no_machine() -> None:
             assert not re.search(r"/(tmp|home|root|srv|dev/shm)/", text), path
     result = results.load(EXAMPLE / "run")
     assert result.environment["host"] == "example"
+
+
+def test_no_title_rests_on_the_broken_second_at_an_end_of_a_round() -> None:
+    mib = 2.0**20
+    row = SecondsRow(
+        "read, 1 job", "nvme", (9.0, 400 * mib, 500 * mib, 1.0, 2.0, 450 * mib, 3.0), (None,) * 7, (0, 4), "series"
+    )
+    assert row.whole() == (400 * mib, 500 * mib, 450 * mib)
+    assert _steadiness([row]) == "the least steady point went between 400 MiB/s and 500 MiB/s (nvme, read, 1 job)"
+    # A dip inside a round is one, and a series of nothing but ends says nothing.
+    dipped = replace(
+        row,
+        bytes_per_s=(400 * mib, 400 * mib, 100 * mib, 400 * mib, 400 * mib),
+        round_starts=(0,),
+        steal_percent=(None,) * 5,
+    )
+    assert "between 100 MiB/s and 400 MiB/s" in _steadiness([row, dipped])
+    assert _steadiness([replace(row, bytes_per_s=(400 * mib, 1.0), round_starts=(0,))]) == "bandwidth second by second"

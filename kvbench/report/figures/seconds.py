@@ -62,6 +62,11 @@ class SecondsRow:
     source: str
     marks: tuple[Mark, ...] = ()
 
+    def whole(self) -> tuple[float, ...]:
+        """The rates without the first and the last second of each round: either may be broken."""
+        bounds = (*self.round_starts, len(self.bytes_per_s))
+        return tuple(rate for start, end in pairwise(bounds) for rate in self.bytes_per_s[start + 1 : end - 1])
+
 
 @dataclass(frozen=True, slots=True)
 class Seconds(FigureData):
@@ -86,14 +91,21 @@ def make(scene: Scene) -> list[Seconds]:
     ]
     if not rows:
         return []
-    least = min(rows, key=lambda row: min(row.bytes_per_s) / max(max(row.bytes_per_s), 1))
-    low, high = format_bandwidth(min(least.bytes_per_s)), format_bandwidth(max(least.bytes_per_s))
-    span = f"between {low} and {high} ({least.tier}, {least.label})"
-    title = f"{format_bytes(scene.io_bytes)}: the least steady point went {span}"
+    title = f"{format_bytes(scene.io_bytes)}: {_steadiness(rows)}"
     numbers = {mark.number for row in rows for mark in row.marks}
     legend = _legend([item for item in scene.events if item.number in numbers])
     drawn = Seconds(f"seconds-{scene.io_bytes}", title, scene.io_bytes, tuple(rows), legend=legend)
     return [replace(drawn, note=f"{drawn.note} Numbered lines: events, listed below.") if legend else drawn]
+
+
+def _steadiness(rows: Sequence[SecondsRow]) -> str:
+    """How far the least steady point went, by its whole seconds; without two of them no point says so."""
+    known = [row for row in rows if len(row.whole()) > 1]
+    if not known:
+        return "bandwidth second by second"
+    least = min(known, key=lambda row: min(row.whole()) / max(max(row.whole()), 1))
+    low, high = format_bandwidth(min(least.whole())), format_bandwidth(max(least.whole()))
+    return f"the least steady point went between {low} and {high} ({least.tier}, {least.label})"
 
 
 def _with_rates(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,7 +161,8 @@ def draw(figure: Seconds, tiers: Sequence[str]) -> Figure:
         ]
         axes.plot([at for at, _ in steal], [level for _, level in steal], ".", color=INK, markersize=2.2)
         _event_marks(axes, row.marks, base)
-        mean = sum(row.bytes_per_s) / len(row.bytes_per_s) / factor
+        averaged = row.whole() or row.bytes_per_s
+        mean = sum(averaged) / len(averaged) / factor
         axes.text(1.01, place, f"{mean:.3g} {unit}/s", transform=axes.get_yaxis_transform(), va="center")
     axes.text(1.01, places[0] - 0.85, "mean", transform=axes.get_yaxis_transform(), va="center", color=MUTED)
     axes.set_ylim(places[-1] + 0.6, -0.6)
