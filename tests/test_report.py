@@ -543,7 +543,7 @@ def test_the_command_writes_every_view(kvbench: Run, tmp_path: Path) -> None:
     run = loaded(tmp_path)
     done = kvbench("report", run.path, "--ttft-csv", SHIPPED_CSV)
     assert done.code == 0
-    assert done.out.startswith("not viable: ")
+    assert done.out.startswith("1 of 2 tiers viable: ")
     assert str(run.path / "report.html") in done.err
     names = sorted(path.name for path in run.path.iterdir() if path.name.startswith("report"))
     assert names == ["report-tables", "report.html", "report.json", "report.md"]

@@ -54,7 +54,7 @@ def report(
     if json:
         console.print_json(to_json(built))
     else:
-        console.print_verdict(built.verdict, f": {built.finding}")
+        console.print_line(f"{built.chip.text}: {built.finding}")
         for line in (*built.summary, *built.missing):
             console.print_line(f"  {line}")
     console.note(f"report: {page} (and {len(written) - 1} files with its data beside it)")
