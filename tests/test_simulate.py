@@ -288,6 +288,10 @@ def test_sizes_for_a_share_of_what_is_reachable() -> None:
     worn = endurance(trace, sizing.behind, 10)
     assert worn is not None
     assert worn.drive_writes_per_day == pytest.approx(3 * 24 * 60 / 29)
+    # What two replicas write into a drive each wears each of them half as much.
+    halved = endurance(trace, sizing.behind, 10, 2)
+    assert halved is not None
+    assert halved.drive_writes_per_day == pytest.approx(3 * 12 * 60 / 29)
 
 
 def test_each_switch_is_the_same_run_with_one_thing_changed() -> None:

@@ -76,6 +76,28 @@ def test_sessions_send_when_they_are_answered() -> None:
     assert found.requests_per_s == pytest.approx(3 / 3.3)
 
 
+def test_who_answers_for_long_holds_up_nobody() -> None:
+    """A session whose first answer takes 100 s, and one of three turns: the three wait for their own prefill only."""
+    trace = replace(
+        one_more([[0], [10], [0, 1], [10, 11], [10, 11, 12]]),
+        session=np.array([0, 1, 0, 1, 1], np.int32),
+        output_tokens=np.array([100, 0, 0, 0, 0]),
+    )
+    engine, slow = replace(ENGINE, gpu_bytes=40, concurrency=2), replace(COMPUTE, per_token_s=1.0)
+    (found,) = times(trace, engine, NONE, compute=slow)
+    # 1.1, and 1.1 behind it; the next turn after the long answer finds that too, the other two compute eleven tokens.
+    assert found.ttft_mean_s == pytest.approx((1.1 + 2.2 + 0.1 + 1.1 + 1.1) / 5)
+
+
+def test_who_waits_for_a_tier_does_not_hold_the_gpu() -> None:
+    """A restore of 30 s, and a prompt that needs none 0.1 s later: it is computed at once."""
+    prompts = [[0, 1, 2], [10, 11, 12], [0, 1, 2], [20]]
+    trace = one_more(prompts, arrival_s=[0.0, 100.0, 200.0, 200.1])
+    tiers = TierSet("slow", 3, (SecondaryTier("nvme"),))
+    (found,) = times(trace, ENGINE, tiers, rates=TierRates({"nvme": 0.1}))
+    assert found.ttft_mean_s == pytest.approx((3.1 + 3.1 + 30.1 + 1.1) / 4)
+
+
 def test_a_set_that_fits_gains_nothing_from_a_tier_behind() -> None:
     prompts = [[10 * at + block for block in range(3)] for at in range(4)] * 3
     trace = one_more(prompts, arrival_s=[float(at) for at in range(12)])

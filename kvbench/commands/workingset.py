@@ -177,6 +177,7 @@ class _Tried:
     changed: Mapping[str, Sequence[Simulated]] = field(default_factory=dict)
     sizing: Sizing | None = None
     predicted: Sequence[Predicted] = ()
+    replicas: int = 1
 
     def json(self) -> dict[str, object]:
         return {
@@ -191,9 +192,11 @@ class _Tried:
         for line in listing.notes(self.found):
             console.print_text(line)
         for item in self.found:
-            capacities = {one.name: one.capacity_bytes for one in item.configuration.secondary}
+            known = {one.name: one for one in item.configuration.secondary}
             for tier in item.tiers:
-                worn = endurance(trace, tier, capacities.get(tier.name))
+                one = known.get(tier.name)
+                copies = self.replicas if one is not None and not one.shared else 1
+                worn = endurance(trace, tier, None if one is None else one.capacity_bytes, copies)
                 if worn is not None:
                     text = listing.endurance_text(tier, item.configuration, worn.drive_writes_per_day)
                     console.print_text(text)
@@ -210,7 +213,9 @@ def _simulate(asked: EngineOptions, sized: SizedModel | None, weight: BlockWeigh
     sizing = None if asked.size_for is None else size_for(trace, engine, asked.cpu or engine.gpu_bytes, asked.size_for)
     compute = asked.compute()
     times = [] if compute is None else predict(trace, engine, tried, compute, asked.rates)
-    return _Tried(simulate(trace, engine, tried), switched(trace, engine, tried, asked.what_if), sizing, times)
+    return _Tried(
+        simulate(trace, engine, tried), switched(trace, engine, tried, asked.what_if), sizing, times, engine.replicas
+    )
 
 
 def _model_json(sized: SizedModel | None) -> dict[str, object] | None:

@@ -78,7 +78,7 @@ def order_of(trace: Trace, lineage: Lineage, engine: Engine) -> list[int]:
     """The requests as they are sent: in the trace's order, or so many sessions at once, one request of each in turn."""
     if engine.concurrency is None:
         return list(range(trace.requests))
-    waiting = deque(_sessions(trace, lineage))
+    waiting = deque(sessions_in_order(trace, lineage))
     active: deque[deque[int]] = deque()
     order: list[int] = []
     while waiting or active:
@@ -101,7 +101,7 @@ def sessions_of(trace: Trace, lineage: Lineage) -> list[int]:
     return found
 
 
-def _sessions(trace: Trace, lineage: Lineage) -> Iterator[deque[int]]:
+def sessions_in_order(trace: Trace, lineage: Lineage) -> Iterator[deque[int]]:
     """The requests of each session in order, sessions by their first request; a trace without them has lineages."""
     found: dict[int, deque[int]] = {}
     for request, session in enumerate(sessions_of(trace, lineage)):

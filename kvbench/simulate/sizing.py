@@ -65,12 +65,15 @@ def _least(low: int, high: int, suffices: Callable[[int], bool]) -> int | None:
     return high
 
 
-def endurance(trace: Trace, tier: TierOutcome, capacity_bytes: int | None) -> Endurance | None:
-    """The writes of a tier by day at the trace's own pace; None without its times or the tier's capacity."""
+def endurance(trace: Trace, tier: TierOutcome, capacity_bytes: int | None, copies: int = 1) -> Endurance | None:
+    """The writes of a tier by day at the trace's own pace; None without its times or the tier's capacity.
+
+    A tier that each replica has for itself is there in so many ``copies``, and its writes are those of all of them.
+    """
     if trace.arrival_s is None or not capacity_bytes or trace.arrival_s[-1] <= trace.arrival_s[0]:
         return None
     per_day = tier.written_bytes / float(trace.arrival_s[-1] - trace.arrival_s[0]) * _DAY_S
-    return Endurance(per_day / capacity_bytes, per_day)
+    return Endurance(per_day / (capacity_bytes * copies), per_day)
 
 
 # What a user may ask to be changed, each by its name; adding one is a line here.

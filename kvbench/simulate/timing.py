@@ -5,20 +5,25 @@ What is assumed is in docs/simulation.md. The times answer "how much better than
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Literal
 
 import numpy as np
 
 from kvbench.record.results import Way
-from kvbench.simulate.lineage import lineage_of, order_of, routes_of, sessions_of
+from kvbench.simulate.lineage import lineage_of, order_of, routes_of, sessions_in_order
 from kvbench.simulate.plan import Engine, TierSet
 from kvbench.simulate.replica import RequestMoves
 from kvbench.simulate.run import moves_of
 from kvbench.traces.trace import Trace
 
 _P95 = 95
+Step = Literal["ask", "compute", "end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,42 +87,78 @@ def predict(
 
 def _predict(trace: Trace, engine: Engine, tiers: TierSet, compute: Compute, rates: TierRates) -> Predicted:
     lineage = lineage_of(trace)
-    order, routes = order_of(trace, lineage, engine), routes_of(trace, lineage, engine)
-    sessions = sessions_of(trace, lineage)
-    moves = moves_of(trace, engine, tiers)
-    queues = _Queues(engine, tiers, rates)
-    # When each session may send its next request, how many it has left, and when places for new ones are free.
-    free_s: dict[int, float] = {}
-    left = Counter(sessions)
-    slots = [0.0] * ((engine.concurrency or 0) * engine.replicas)
-    ttft, last_s, first_s = [], 0.0, None
-    for request, moved in zip(order, moves, strict=True):
-        session = sessions[request]
-        if engine.concurrency is None:
-            asked_s = 0.0 if trace.arrival_s is None else float(trace.arrival_s[request])
-        elif session in free_s:
-            asked_s = free_s[session]
-        else:
-            # A new session takes the place of the one that ended first.
-            asked_s = slots.pop(slots.index(min(slots)))
-        prompt = int(trace.prompt_tokens[request])
-        restored_s = queues.restore(routes[request], moved, asked_s)
-        computed_s = queues.compute(
-            routes[request], restored_s, compute.prefill_s(prompt, prompt - moved.recomputed_tokens)
-        )
-        queues.store(routes[request], moved, computed_s)
-        ended_s = computed_s + max(0, int(trace.output_tokens[request])) * compute.per_token_s
-        free_s[session] = ended_s
-        left[session] -= 1
-        if not left[session]:
-            slots.append(ended_s)
-        ttft.append(computed_s - asked_s)
-        first_s = asked_s if first_s is None else min(first_s, asked_s)
-        last_s = max(last_s, ended_s)
-    took_s = last_s - (first_s or 0.0)
+    order = order_of(trace, lineage, engine)
+    server = _Server(
+        trace,
+        compute,
+        _Queues(engine, tiers, rates),
+        dict(zip(order, moves_of(trace, engine, tiers), strict=True)),
+        routes_of(trace, lineage, engine),
+    )
+    if engine.concurrency is None:
+        asked_s = np.zeros(trace.requests) if trace.arrival_s is None else trace.arrival_s
+        server.run((float(at), deque([request])) for request, at in enumerate(asked_s))
+    else:
+        server.run(((0.0, one) for one in sessions_in_order(trace, lineage)), engine.concurrency * engine.replicas)
+    took_s = server.last_s - server.first_s
+    ttft = list(server.ttft_s.values())
     return Predicted(
         tiers.name, float(np.mean(ttft)), float(np.percentile(ttft, _P95)), len(ttft) / took_s if took_s else 0.0
     )
+
+
+class _Server:
+    """The requests of sessions in order of time: asked, restored, computed, and the session's next one."""
+
+    def __init__(
+        self, trace: Trace, compute: Compute, queues: _Queues, moves: Mapping[int, RequestMoves], routes: Sequence[int]
+    ) -> None:
+        self._trace, self._compute, self._queues, self._moves, self._routes = trace, compute, queues, moves, routes
+        self._events: list[tuple[float, int, Step, int, deque[int]]] = []
+        self._count = count()
+        self._asked_s: dict[int, float] = {}
+        self.ttft_s: dict[int, float] = {}
+        self.first_s, self.last_s = math.inf, 0.0
+
+    def run(self, sessions: Iterable[tuple[float, deque[int]]], places: int | None = None) -> None:
+        """Serve all of them, so many at once; one that waits for a place begins when another has ended."""
+        waiting = deque(sessions)
+        for _ in range(len(waiting) if places is None else min(places, len(waiting))):
+            at_s, session = waiting.popleft()
+            self._next(at_s, session)
+        while self._events:
+            at_s, _, step, request, session = heapq.heappop(self._events)
+            if step == "ask":
+                self._ask(at_s, request, session)
+            elif step == "compute":
+                self._finish(at_s, request, session)
+            elif session:
+                self._next(at_s, session)
+            elif waiting:
+                self._next(at_s, waiting.popleft()[1])
+
+    def _next(self, at_s: float, session: deque[int]) -> None:
+        self._push(at_s, "ask", session.popleft(), session)
+
+    def _ask(self, at_s: float, request: int, session: deque[int]) -> None:
+        self._asked_s[request] = at_s
+        self.first_s = min(self.first_s, at_s)
+        restored_s = self._queues.restore(self._routes[request], self._moves[request], at_s)
+        self._push(restored_s, "compute", request, session)
+
+    def _finish(self, at_s: float, request: int, session: deque[int]) -> None:
+        """The GPU takes what is there in the order in which it came: who still waits for a tier holds up nobody."""
+        prompt, moved = int(self._trace.prompt_tokens[request]), self._moves[request]
+        seconds = self._compute.prefill_s(prompt, prompt - moved.recomputed_tokens)
+        computed_s = self._queues.compute(self._routes[request], at_s, seconds)
+        self._queues.store(self._routes[request], moved, computed_s)
+        self.ttft_s[request] = computed_s - self._asked_s[request]
+        ended_s = computed_s + max(0, int(self._trace.output_tokens[request])) * self._compute.per_token_s
+        self.last_s = max(self.last_s, ended_s)
+        self._push(ended_s, "end", request, session)
+
+    def _push(self, at_s: float, step: Step, request: int, session: deque[int]) -> None:
+        heapq.heappush(self._events, (at_s, next(self._count), step, request, session))
 
 
 class _Queues:
@@ -146,11 +187,11 @@ class _Queues:
     def _move(self, route: int, way: Way, chunks: Sequence[int], ready_s: float) -> list[float]:
         rates = self._rates.read if way == "read" else self._rates.write
         ends = []
-        for name, count in zip(self._names, chunks, strict=False):
-            if not count or name not in rates:
+        for name, moved in zip(self._names, chunks, strict=False):
+            if not moved or name not in rates:
                 continue
             key = (name, -1 if name in self._shared else route, way)
             start_s = max(ready_s, self._tier_s.get(key, 0.0))
-            self._tier_s[key] = start_s + count * self._engine.chunk_bytes / rates[name]
+            self._tier_s[key] = start_s + moved * self._engine.chunk_bytes / rates[name]
             ends.append(self._tier_s[key])
         return ends
