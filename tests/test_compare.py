@@ -109,6 +109,7 @@ def failing(share: float) -> tuple[ServedRequest, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("control_run", "run", "code", "refuses"),
     [
@@ -178,6 +179,7 @@ def test_gpu_memory_as_the_limit() -> None:
     assert codes(control(), ArmRun(arm().run, ServerState(external_tokens=10.0, kv_usage_highest=0.99))) == {}
 
 
+@pytest.mark.slow
 def test_an_open_loop_that_falls_behind() -> None:
     def sent(rate: float, hits: float) -> ArmRun:
         summary = ServingSummary(requests_per_s=1.0, duration_s=40)
@@ -315,6 +317,7 @@ def test_bad_arguments(kvbench: Run, arguments: tuple[str, ...], said: str) -> N
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(
     "path", ["aiperf/art1", "vllm/detailed.json", "guidellm/g0.2.1.json", "guidellm/g054.json", "guidellm/g081.json",

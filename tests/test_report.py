@@ -148,6 +148,7 @@ def test_the_finding_names_who_wins(report: Report) -> None:
     assert [item.verdict for item in report.judgements] == ["viable", "not viable"]
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_formulas(report: Report) -> None:
     row = dict(
         zip([column.key for column in report.sheet("verdicts").columns], report.sheet("verdicts").rows[1], strict=True)
@@ -193,6 +194,7 @@ def test_json_holds_exactly_what_the_page_shows(report: Report, page: str) -> No
     assert len(shown) == cells
 
 
+@pytest.mark.slow
 def test_warnings_stand_beside_what_they_concern(report: Report, page: str) -> None:
     assert [[warning.code for warning in item.warnings] for item in report.judgements] == [[], ["few-samples"]]
     card = page.split('<li class="card')[2].partition("</section>")[0]

@@ -109,6 +109,7 @@ def test_addressing_follows_the_settings(tmp_path: Path, settings: str, virtual:
     assert (found.is_virtual_hosted("bkt"), found.url_of("bkt")) == (virtual, url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "bucket", "virtual"),
     [

@@ -243,6 +243,7 @@ def test_the_command_says_what_gpu_memory_is_left(kvbench: Run, tmp_path: Path) 
     assert json.loads(kvbench("compare", *named, "--json").out)["gpu_memory"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
@@ -276,6 +277,7 @@ def several(tmp_path: Path) -> list[str]:
     return named
 
 
+@pytest.mark.slow
 def test_the_figures_hold_the_numbers(tmp_path: Path) -> None:
     pairs = [one.partition("=") for one in several(tmp_path)]
     loaded = [load(name, [Path(path)]).configuration for name, _, path in pairs]

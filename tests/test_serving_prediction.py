@@ -85,6 +85,7 @@ def test_a_simulation_without_times(kvbench: Run, runs: list[str], tmp_path: Pat
     assert {metric for _, metric in found} == {"external_hit_rate", "tier_read_bytes_per_token"}
 
 
+@pytest.mark.slow
 def test_the_table(kvbench: Run, runs: list[str], tmp_path: Path) -> None:
     out = kvbench("compare", *runs, "--predicted", predicted(tmp_path / "p.json")).out
     assert "Did it come true" in out
@@ -105,6 +106,7 @@ def test_what_workingset_prints(kvbench: Run, runs: list[str], tmp_path: Path) -
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
