@@ -190,6 +190,7 @@ def test_the_command_is_split_and_never_given_to_a_shell(tmp_path: Path) -> None
     assert (tmp_path / "before-read.log").read_text() == hook.output_tail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [

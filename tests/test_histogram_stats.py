@@ -117,6 +117,7 @@ def exact_ranks(samples: int, quantile: Fraction) -> tuple[int | None, int | Non
     return low, high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("percent", ["50", "75", "90", "95", "99", "99.9"])
 def test_interval_ranks_against_exact_arithmetic(percent: str) -> None:
     quantile = Fraction(percent) / 100

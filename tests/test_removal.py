@@ -26,6 +26,9 @@ from kvbench.tiers.guard import Guard
 from kvbench.tiers.removal import MARKER_NAME, Kept, Marker, Rule
 from tests.conftest import ROOT, FakeFio, Outcome
 
+# Most wait for a guard or mount something.
+pytestmark = pytest.mark.slow
+
 Kvbench = Callable[..., Outcome]
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -122,6 +125,7 @@ def mount_inside(kind: str, stack: ExitStack, point: Path, others: Path, tmp_pat
     (point / "thesis.txt").write_text("years of work")
 
 
+@pytest.mark.slow
 @as_root
 @pytest.mark.parametrize("name", ["mnt", "a b\nc\\d"])
 @pytest.mark.parametrize("kind", ["bind", "tmpfs", "loop"])
@@ -326,6 +330,7 @@ def test_a_marker_that_kvbench_would_not_write_is_kept(kvbench: Kvbench, tier: P
     assert contents(left) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [DEEP.encode(), b'{"pid": ' + DEEP.encode() + b"}", b"", b"\xff\xfe", b"7", b"[]", b'{"pid": 1e999}'],
@@ -515,6 +520,7 @@ def test_what_cannot_be_removed_is_named_and_found_again(kvbench: Kvbench, tier:
     assert cleaned(kvbench, tier) == (0, {"tier": str(tier), "removed": [str(left)], "kept": {}, "stuck": []})
 
 
+@pytest.mark.slow
 @as_root
 def test_removal_is_tried_again_for_a_while(tier: Path) -> None:
     left = left_behind(tier)

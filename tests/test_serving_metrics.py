@@ -179,6 +179,7 @@ def test_counters_that_come_late() -> None:
     assert codes(arm(duration_s=60)) == []
 
 
+@pytest.mark.slow
 def test_the_command_shows_storage_and_gpu_memory(kvbench: Run, tmp_path: Path) -> None:
     metric = "vllm:external_prefix_cache"
     for name, hits in (("none", 0), ("cephfs", 600)):
@@ -204,6 +205,7 @@ def test_the_command_shows_storage_and_gpu_memory(kvbench: Run, tmp_path: Path) 
     assert "kv-below-load" in text
 
 
+@pytest.mark.slow
 def test_an_export_of_several_runs_needs_their_times(kvbench: Run, tmp_path: Path) -> None:
     """With the time of day each run takes its part of one export; without it a longer export is of nobody."""
     for name, start_s in (("none", 0.0), ("cpu", 1000.0)):
@@ -220,6 +222,7 @@ def test_an_export_of_several_runs_needs_their_times(kvbench: Run, tmp_path: Pat
     assert "has metrics of more than its run" in kvbench("compare", *named).err
 
 
+@pytest.mark.slow
 def test_the_command_says_what_gpu_memory_is_left(kvbench: Run, tmp_path: Path) -> None:
     named = [f"{name}={serving_result(tmp_path / name / 'r.json', 1.0)}" for name in ("none", "cpu")]
     asked = (

@@ -64,6 +64,7 @@ def held(
     return {(one["configuration"], one["metric"]): (one["predicted"], one["observed"], one["ratio"]) for one in found}
 
 
+@pytest.mark.slow
 def test_each_number_that_both_say(kvbench: Run, runs: list[str], tmp_path: Path) -> None:
     assert held(kvbench, runs, predicted(tmp_path / "p.json")) == {
         ("none", "external_hit_rate"): (0.0, 0.0, None),
@@ -129,6 +130,7 @@ def test_what_is_no_prediction(kvbench: Run, runs: list[str], tmp_path: Path, te
     assert (outcome.code, said in outcome.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_prediction_of_other_configurations(kvbench: Run, runs: list[str], tmp_path: Path) -> None:
     other = [{"name": "x", "external_hit_rate": 0.0, "tiers": [tier("gpu", 0.0)]}]
     outcome = kvbench("compare", *runs, "--predicted", predicted(tmp_path / "p.json", configurations=other))

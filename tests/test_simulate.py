@@ -339,6 +339,7 @@ def test_the_command_as_json_and_its_mix_for_fio(kvbench: Run, trace_file: Path,
     assert plan["tiers"][0]["settings"]["rwmixread"] == max(1, round(100 * reads / (reads + writes)))
 
 
+@pytest.mark.slow
 def test_the_command_in_words(kvbench: Run, trace_file: Path) -> None:
     outcome = kvbench("workingset", trace_file, *TIERS, "--what-if", "random-routing,lost-replica", "--size-for", "90%")
     assert outcome.code == 0

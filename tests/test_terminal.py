@@ -63,7 +63,8 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> OnTerminal:
     return lines
 
 
-@pytest.mark.parametrize("width", [80, *(pytest.param(width, marks=pytest.mark.slow) for width in (60, 100, 120))])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_table_is_wider_than_the_terminal_or_broken_into_letters(
     on_terminal: OnTerminal, name: str, width: int
@@ -172,6 +173,7 @@ def test_a_wide_terminal_and_a_pipe_get_a_table(
     assert all("model" in line for line in capsys.readouterr().out.splitlines() if line.startswith(" tier "))
 
 
+@pytest.mark.slow
 def test_a_real_terminal_of_80_columns() -> None:
     control, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))

@@ -51,6 +51,7 @@ def as_recorded(tiers: Mapping[str, Tier], *, old: bool) -> RunResult:
     return RunResult("", tiers={name: dict(tier.facts()) for name, tier in tiers.items()}, tier_traits=traits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filesystem", "source", "shared"),
     [

@@ -287,6 +287,7 @@ def test_mistakes_in_a_subcommand_point_to_its_own_help(kvbench: Kvbench) -> Non
     assert "See 'kvbench trace --help'" in kvbench("trace", "nothing").err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "hits"), [(5859, 39_258), (100, 12_071), (97_656, 104_870)])
 def test_the_public_trace_through_the_command(size: int, hits: int, kvbench: Kvbench) -> None:
     path = SHARED_DATA / "traces" / "mooncake" / "conversation_trace.jsonl"

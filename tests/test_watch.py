@@ -129,6 +129,7 @@ def test_a_command_that_runs_when_the_round_ends_is_stopped_and_no_failure(tmp_p
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.slow
 def test_a_command_that_never_stops_printing_does_no_harm(tmp_path: Path) -> None:
     (event,) = watched(("yes", "up"), tmp_path, 0.5)
     assert event.text.startswith("--watch yes was killed by SIGPIPE")
@@ -239,6 +240,7 @@ def test_with_latencies_by_second_the_tail_is_compared_exactly(tmp_path: Path) -
     assert ["bins" in entry["read"] for entry in json.loads(path.read_text())][:12] == [False] * 10 + [True] * 2
 
 
+@pytest.mark.slow
 def test_events_without_rates_are_in_the_table_and_in_no_figure(kvbench: Kvbench, tmp_path: Path) -> None:
     (tmp_path / "series.json").write_text(json.dumps([{"second": 1}, {"second": 2, "events": ["up -> down"]}]))
     save(RunResult("now", points=(point(series="series.json", events=(Event(2, "up -> down"),)),)), tmp_path)
