@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kvbench.simulate.plan import Engine, SecondaryTier, TierSet
-from kvbench.simulate.timing import Compute, TierRates, predict
+from kvbench.simulate.run import sending_of, serve
+from kvbench.simulate.timing import Compute, TierRates, over_first, predict
 from kvbench.traces.trace import Trace
 from tests.conftest import Outcome
 from tests.test_simulate import ENGINE, one_more
@@ -23,7 +24,8 @@ NONE = TierSet("none")
 
 
 def times(trace: Trace, engine: Engine, *sets: TierSet, compute: Compute = COMPUTE, rates: TierRates | None = None):  # type: ignore[no-untyped-def]
-    return predict(trace, engine, list(sets), compute, rates or TierRates())
+    sending = sending_of(trace, engine)
+    return over_first([predict(sending, serve(sending, one), compute, rates or TierRates()) for one in sets])
 
 
 def test_requests_wait_for_each_other_on_the_gpu() -> None:

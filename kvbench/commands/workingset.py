@@ -22,9 +22,9 @@ from kvbench.report.data import clean
 from kvbench.report.listings import simulated as listing
 from kvbench.report.reuse import answer_json, notes, points_sheet, shares_sheet, summary_sheet, working_set_sheet
 from kvbench.simulate.contract import configurations_json, sizing_json
-from kvbench.simulate.run import Simulated, simulate
+from kvbench.simulate.run import Simulated, sending_of, serve, summed
 from kvbench.simulate.sizing import Sizing, endurance, size_for, switched
-from kvbench.simulate.timing import Predicted, predict
+from kvbench.simulate.timing import Predicted, over_first, predict
 from kvbench.traces.answer import Answer, Capacity, answer
 from kvbench.traces.trace import Trace
 from kvbench.traces.weights import BlockWeight, block_weight
@@ -211,11 +211,14 @@ def _simulate(asked: EngineOptions, sized: SizedModel | None, weight: BlockWeigh
         raise UsageError("an engine's tiers need --model, which says what a block weighs.")
     engine, tried = asked.engine(sized, weight, trace), asked.configurations()
     sizing = None if asked.size_for is None else size_for(trace, engine, asked.cpu or engine.gpu_bytes, asked.size_for)
-    compute = asked.compute()
-    times = [] if compute is None else predict(trace, engine, tried, compute, asked.rates)
-    return _Tried(
-        simulate(trace, engine, tried), switched(trace, engine, tried, asked.what_if), sizing, times, engine.replicas
-    )
+    compute, sending = asked.compute(), sending_of(trace, engine)
+    found, times = [], []
+    # One after the other: the moves of a long trace's requests take more memory than everything else.
+    for one in tried:
+        served = serve(sending, one)
+        found.append(summed(sending, served))
+        times += [] if compute is None else [predict(sending, served, compute, asked.rates)]
+    return _Tried(found, switched(trace, engine, tried, asked.what_if), sizing, over_first(times), engine.replicas)
 
 
 def _model_json(sized: SizedModel | None) -> dict[str, object] | None:

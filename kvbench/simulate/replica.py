@@ -72,10 +72,10 @@ class Replica:
         moved.recomputed_tokens = sent.prompt_tokens - hit * self._tokens
         if self._cpu.capacity:
             named = [*sent.blocks, *([] if self._engine.prompt_only else sent.answer)]
-            stored = self._store(self._chunks(named), local, found, moved)
-            self._cpu.used([*reused, *stored[0]], {*reused, *stored[1]})
-            for tier in self._secondary:
-                tier.used([*reused, *stored[0]], {*reused, *stored[1]})
+            offered, held = self._store(self._chunks(named), local, found, moved)
+            used, again = [*reused, *offered], {*reused, *held}
+            for tier in (self._cpu, *self._secondary):
+                tier.used(used, again)
         return moved
 
     @property

@@ -64,22 +64,40 @@ class Simulated:
         return sum(others) / max(1, self.prompt_tokens - local)
 
 
-def moves_of(trace: Trace, engine: Engine, tiers: TierSet) -> list[RequestMoves]:
-    """What each request found and moved with one configuration, in the order in which they are sent."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Sending:
+    """A trace as an engine is sent it, the same for every configuration: the requests in their order, and the replica
+    of each request."""
+
+    trace: Trace
+    engine: Engine
+    lineage: Lineage
+    order: Sequence[int]
+    routes: Sequence[int]
+    sent: Sequence[Sent]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedTrace:
+    """What a configuration did: the moves of every request in the order in which they were sent, and the most chunks
+    that each replica's tiers held, shape (replicas, tiers)."""
+
+    tiers: TierSet
+    moves: Sequence[RequestMoves]
+    peaks: Ints
+
+
+def sending_of(trace: Trace, engine: Engine) -> Sending:
+    """The trace's requests for an engine, worked out once for any number of configurations."""
     lineage = lineage_of(trace)
     order, routes = order_of(trace, lineage, engine), routes_of(trace, lineage, engine)
-    return _served(trace, engine, tiers, order, routes, _sent(trace, lineage))[0]
+    return Sending(trace, engine, lineage, order, routes, _sent(trace, lineage))
 
 
 def simulate(trace: Trace, engine: Engine, configurations: Sequence[TierSet]) -> list[Simulated]:
     """Every configuration on the same requests in the same order, on the same replicas."""
-    lineage = lineage_of(trace)
-    order, routes = order_of(trace, lineage, engine), routes_of(trace, lineage, engine)
-    sent = _sent(trace, lineage)
-    times = None if trace.arrival_s is None or engine.concurrency is not None else trace.arrival_s
-    return [
-        _summed(trace, engine, one, *_served(trace, engine, one, order, routes, sent), times) for one in configurations
-    ]
+    sending = sending_of(trace, engine)
+    return [summed(sending, serve(sending, one)) for one in configurations]
 
 
 def _sent(trace: Trace, lineage: Lineage) -> list[Sent]:
@@ -101,10 +119,9 @@ def _sent(trace: Trace, lineage: Lineage) -> list[Sent]:
     return found
 
 
-def _served(
-    trace: Trace, engine: Engine, tiers: TierSet, order: Sequence[int], routes: Sequence[int], sent: Sequence[Sent]
-) -> tuple[list[RequestMoves], Ints]:
-    """The moves of every request, and the most chunks that each replica\'s tiers held, shape (replicas, tiers)."""
+def serve(sending: Sending, tiers: TierSet) -> ServedTrace:
+    """Send every request to replicas that have these tiers."""
+    trace, engine, order = sending.trace, sending.engine, sending.order
     shared = {one.name: _cache(one.capacity_bytes, engine, evicts=one.evicts) for one in tiers.secondary if one.shared}
     private = [
         {one.name: _cache(one.capacity_bytes, engine, evicts=one.evicts) for one in tiers.secondary if not one.shared}
@@ -120,11 +137,11 @@ def _served(
             replicas[0].lose()
             for cache in private[0].values():
                 cache.clear()
-        route = routes[request]
-        moved.append(replicas[route].serve(sent[request]))
+        route = sending.routes[request]
+        moved.append(replicas[route].serve(sending.sent[request]))
         held = [replicas[route].cpu_chunks, *(len(cache) for cache in behind[route])]
         peaks[route] = np.maximum(peaks[route], held)
-    return moved, peaks
+    return ServedTrace(tiers, moved, peaks)
 
 
 def _cache(capacity_bytes: int | None, engine: Engine, *, evicts: bool) -> TierCache:
@@ -132,9 +149,11 @@ def _cache(capacity_bytes: int | None, engine: Engine, *, evicts: bool) -> TierC
     return POLICIES["lru" if evicts else "never"](chunks)
 
 
-def _summed(
-    trace: Trace, engine: Engine, tiers: TierSet, moved: Sequence[RequestMoves], peaks: Ints, times: Floats | None
-) -> Simulated:
+def summed(sending: Sending, served: ServedTrace) -> Simulated:
+    """What a configuration found, moved and lost in all."""
+    trace, engine = sending.trace, sending.engine
+    tiers, moved, peaks = served.tiers, served.moves, served.peaks
+    times = None if trace.arrival_s is None or engine.concurrency is not None else trace.arrival_s
     total = int(trace.prompt_tokens.sum())
     gpu = sum(one.gpu_tokens for one in moved)
     found = [TierOutcome("gpu", gpu, gpu / max(1, total), 0, 0, 0)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kvbench.simulate.plan import Engine, SecondaryTier, TierSet
-from kvbench.simulate.run import Simulated, TierOutcome, simulate
+from kvbench.simulate.run import Simulated, TierOutcome, sending_of, serve, simulate, summed
 from kvbench.traces.trace import Trace
 
 _DAY_S = 86_400.0
@@ -42,12 +42,12 @@ class Endurance:
 def size_for(trace: Trace, engine: Engine, cpu_bytes: int, share: float) -> Sizing:
     """The sizes for a share of the reachable hit rate; ``cpu_bytes`` is the CPU tier of the second answer."""
     endless = TierSet("endless", cpu_bytes, (SecondaryTier(_BEHIND, shared=True),))
-    (both,) = simulate(trace, engine, [endless])
+    sending = sending_of(trace, engine)
+    both = summed(sending, serve(sending, endless))
     wanted = share * both.hit_rate
 
     def suffices(size: int) -> bool:
-        (found,) = simulate(trace, engine, [TierSet("cpu", size)])
-        return found.hit_rate >= wanted
+        return summed(sending, serve(sending, TierSet("cpu", size))).hit_rate >= wanted
 
     most = max(engine.chunk_bytes, both.tiers[-1].peak_bytes)
     return Sizing(share, both.hit_rate, _least(engine.chunk_bytes, most, suffices), cpu_bytes, both, both.tiers[-1])

@@ -9,17 +9,17 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Literal
 
 import numpy as np
 
 from kvbench.record.results import Way
-from kvbench.simulate.lineage import lineage_of, order_of, routes_of, sessions_in_order
+from kvbench.simulate.lineage import sessions_in_order
 from kvbench.simulate.plan import Engine, TierSet
 from kvbench.simulate.replica import RequestMoves
-from kvbench.simulate.run import moves_of
+from kvbench.simulate.run import Sending, ServedTrace
 from kvbench.traces.trace import Trace
 
 _P95 = 95
@@ -54,7 +54,7 @@ class TierRates:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a configuration would serve; the ratios are over the first configuration of the same call."""
+    """What a configuration would serve; the ratios are over the one that ``over_first`` compared it with."""
 
     name: str
     ttft_mean_s: float
@@ -65,45 +65,37 @@ class Predicted:
     requests_per_s_ratio: float = 1.0
 
 
-def predict(
-    trace: Trace, engine: Engine, configurations: Sequence[TierSet], compute: Compute, rates: TierRates
-) -> list[Predicted]:
-    """Each configuration with its times; the first is what the others are compared with."""
-    found = [_predict(trace, engine, one, compute, rates) for one in configurations]
-    base = found[0]
+def over_first(found: Sequence[Predicted]) -> list[Predicted]:
+    """The same with their ratios over the first of them."""
     return [
-        Predicted(
-            one.name,
-            one.ttft_mean_s,
-            one.ttft_p95_s,
-            one.requests_per_s,
-            one.ttft_mean_s / base.ttft_mean_s,
-            one.ttft_p95_s / base.ttft_p95_s,
-            one.requests_per_s / base.requests_per_s,
+        replace(
+            one,
+            ttft_mean_ratio=one.ttft_mean_s / found[0].ttft_mean_s,
+            ttft_p95_ratio=one.ttft_p95_s / found[0].ttft_p95_s,
+            requests_per_s_ratio=one.requests_per_s / found[0].requests_per_s,
         )
         for one in found
     ]
 
 
-def _predict(trace: Trace, engine: Engine, tiers: TierSet, compute: Compute, rates: TierRates) -> Predicted:
-    lineage = lineage_of(trace)
-    order = order_of(trace, lineage, engine)
-    server = _Server(
-        trace,
-        compute,
-        _Queues(engine, tiers, rates),
-        dict(zip(order, moves_of(trace, engine, tiers), strict=True)),
-        routes_of(trace, lineage, engine),
-    )
+def predict(sending: Sending, served: ServedTrace, compute: Compute, rates: TierRates) -> Predicted:
+    """The times of a configuration that was simulated, without ratios."""
+    trace, engine = sending.trace, sending.engine
+    queues = _Queues(engine, served.tiers, rates)
+    server = _Server(trace, compute, queues, dict(zip(sending.order, served.moves, strict=True)), sending.routes)
     if engine.concurrency is None:
         asked_s = np.zeros(trace.requests) if trace.arrival_s is None else trace.arrival_s
         server.run((float(at), deque([request])) for request, at in enumerate(asked_s))
     else:
-        server.run(((0.0, one) for one in sessions_in_order(trace, lineage)), engine.concurrency * engine.replicas)
+        sessions = sessions_in_order(trace, sending.lineage)
+        server.run(((0.0, one) for one in sessions), engine.concurrency * engine.replicas)
     took_s = server.last_s - server.first_s
     ttft = list(server.ttft_s.values())
     return Predicted(
-        tiers.name, float(np.mean(ttft)), float(np.percentile(ttft, _P95)), len(ttft) / took_s if took_s else 0.0
+        served.tiers.name,
+        float(np.mean(ttft)),
+        float(np.percentile(ttft, _P95)),
+        len(ttft) / took_s if took_s else 0.0,
     )
 
 

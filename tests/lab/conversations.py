@@ -10,7 +10,7 @@ import numpy as np
 
 from kvbench.simulate.plan import Engine as Simulator
 from kvbench.simulate.plan import Policy, SecondaryTier, TierSet
-from kvbench.simulate.run import moves_of
+from kvbench.simulate.run import sending_of, serve
 from kvbench.traces.trace import Trace
 from tests.lab.engine import BLOCK_TOKENS
 
@@ -98,5 +98,5 @@ def simulated(trace: Trace, engine: Simulator, tiers: TierSet) -> list[Found]:
             sum(one.read_chunks[1:]) * BLOCK_BYTES,
             sum(one.written_chunks[1:]) * BLOCK_BYTES,
         )
-        for one in moves_of(trace, engine, tiers)
+        for one in serve(sending_of(trace, engine), tiers).moves
     ]
