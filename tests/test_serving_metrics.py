@@ -14,7 +14,7 @@ import pytest
 
 from kvbench.errors import InputFileError, UsageError
 from kvbench.formats.metrics import ranges, snapshots
-from kvbench.formats.metrics.record import NOTHING, Metrics, Window, is_counter
+from kvbench.formats.metrics.record import Metrics, Window, is_counter
 from kvbench.formats.serving.record import ServingRun, ServingSummary
 from kvbench.layout.models import size_model
 from kvbench.report.serving_figures import ServedFigure, ServedLine, draw, figures_of
@@ -102,7 +102,7 @@ def test_osds_count_where_pools_do_not(tmp_path: Path) -> None:
     state = storage_of(snapshots.between(tmp_path / "before", tmp_path / "after"))
     assert state == StorageState({ALL: PoolTraffic(read_bytes=11.0)})
     assert storage_of(page(tmp_path, "")) is None
-    assert storage_of(NOTHING) is None
+    assert storage_of(Metrics({})) is None
 
 
 @pytest.mark.parametrize(

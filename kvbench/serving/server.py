@@ -1,8 +1,8 @@
 """What the server, its GPUs and its storage tiers counted during one run, under the names of each engine.
 
-Names: vllm/v1/metrics/loggers.py (0.33; ``gpu_cache_usage_perc`` and ``gpu_prefix_cache_*`` before), vLLM's tiering
-connector, sglang/srt/metrics/collector.py, and NVIDIA's dcgm-exporter, as AIPerf renames it too. Tokens that were found
-outside the engine are counted among those that its own cache did not hold.
+Names: vllm/v1/metrics/loggers.py (0.33; ``gpu_cache_usage_perc`` before), vLLM's tiering connector,
+sglang/srt/metrics/collector.py, and NVIDIA's dcgm-exporter, as AIPerf renames it too; those of the hits are in
+formats/metrics/hits.py.
 """
 
 from __future__ import annotations
@@ -10,14 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kvbench.formats.metrics.hits import EXTERNAL, LOCAL, Pairs, hits_over_lookups
 from kvbench.formats.metrics.record import Metrics
 
-_LOCAL = (
-    ("vllm:prefix_cache_hits", "vllm:prefix_cache_queries"),
-    ("vllm:gpu_prefix_cache_hits", "vllm:gpu_prefix_cache_queries"),
-    ("sglang:cached_tokens", "sglang:prompt_tokens"),
-)
-_EXTERNAL = (("vllm:external_prefix_cache_hits", "vllm:external_prefix_cache_queries"),)
 _KV_USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 _PREEMPTIONS = ("vllm:num_preemptions", "sglang:num_retracted_reqs")
 _CACHE = "vllm:cache_config_info"
@@ -51,9 +46,9 @@ def state_of(metrics: Metrics) -> ServerState:
     """What the metrics of a run say of the server."""
     utilization = metrics.mean(*_GPU)
     return ServerState(
-        local_hit_rate=_rate(metrics, _LOCAL),
-        external_hit_rate=_rate(metrics, _EXTERNAL),
-        external_tokens=metrics.grew(*(hits for hits, _ in _EXTERNAL)),
+        local_hit_rate=_rate(metrics, LOCAL),
+        external_hit_rate=_rate(metrics, EXTERNAL),
+        external_tokens=metrics.grew(*(hits for hits, _ in EXTERNAL)),
         kv_usage_mean=metrics.mean(*_KV_USAGE),
         kv_usage_highest=metrics.highest(*_KV_USAGE),
         kv_tokens=_kv_tokens(metrics),
@@ -64,12 +59,9 @@ def state_of(metrics: Metrics) -> ServerState:
     )
 
 
-def _rate(metrics: Metrics, names: tuple[tuple[str, str], ...]) -> float | None:
-    for hits, queries in names:
-        found, asked = metrics.grew(hits), metrics.grew(queries)
-        if found is not None and asked:
-            return min(1.0, found / asked)
-    return None
+def _rate(metrics: Metrics, pairs: Pairs) -> float | None:
+    rate = hits_over_lookups(metrics, pairs)
+    return None if rate is None else min(1.0, rate)
 
 
 def _kv_tokens(metrics: Metrics) -> int | None:

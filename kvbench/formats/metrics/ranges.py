@@ -124,7 +124,7 @@ def _aiperf(document: Any) -> Iterator[tuple[str, Series]]:
                 continue
             given = one.get("labels")
             labels = {str(key): str(value) for key, value in given.items()} if isinstance(given, dict) else {}
-            total, mean, highest = (_number(stats.get(key)) for key in ("total", "avg", "max"))
+            total, mean, highest = _count(stats.get("total")), _number(stats.get("avg")), _number(stats.get("max"))
             if total is not None:
                 yield name, Series(labels, grew=total)
             elif mean is not None:
@@ -147,6 +147,12 @@ def _list(value: Any) -> list[Any]:
 def _sample(pair: Any) -> _Sample | None:
     at, value = (_number(one) for one in pair) if isinstance(pair, list) and len(pair) == 2 else (None, None)
     return None if at is None or value is None or not 0 <= at <= _LAST_S else (at, value)
+
+
+def _count(value: Any) -> float | None:
+    """A growth as AIPerf writes one: a number that is not negative, and no text."""
+    number = _number(value) if isinstance(value, int | float) else None
+    return number if number is not None and number >= 0 else None
 
 
 def _number(value: Any) -> float | None:

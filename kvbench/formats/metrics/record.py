@@ -89,9 +89,6 @@ class Metrics:
         return (one for one in self.series.get(name, ()) if labels.items() <= one.labels.items())
 
 
-NOTHING = Metrics({})
-
-
 def joined(parts: Iterable[Metrics]) -> Metrics:
     """Several records of one run as one; a name that two of them have is taken from the first."""
     found: dict[str, tuple[Series, ...]] = {}
