@@ -19,7 +19,7 @@ from kvbench.serving.script import TIER, ServerCommand, script, visits
 from kvbench.settings.fitting import Deployed
 from kvbench.settings.forms import command_line
 from kvbench.settings.places import Directory, parse_place
-from kvbench.settings.writing import Asked, write
+from kvbench.settings.writing import Asked, parallel_options, write
 from kvbench.units import parse_size
 
 
@@ -55,7 +55,7 @@ def _with_served_name(plan: ServingPlan) -> ServingPlan:
 
 def _server(plan: ServingPlan, name: str, arm: Arm) -> ServerCommand:
     """The command that serves an arm; UsageError for tiers that no folder of a run can begin empty in."""
-    common = ["vllm", "serve", plan.model, *_parallel(plan), *plan.serve]
+    common = ["vllm", "serve", plan.model, *parallel_options(plan.tensor_parallel_size), *plan.serve]
     if arm.cpu is None:
         return ServerCommand(shlex.join(common))
     places = [parse_place(text, os.environ, Path.home()) for text in arm.tiers]
@@ -74,7 +74,3 @@ def _server(plan: ServingPlan, name: str, arm: Arm) -> ServerCommand:
     command = command_line(written, plan.model)
     more = shlex.join(plan.serve)
     return ServerCommand(f"{command} {more}".strip(), tuple(place.name for place in places))
-
-
-def _parallel(plan: ServingPlan) -> list[str]:
-    return ["--tensor-parallel-size", str(plan.tensor_parallel_size)] if plan.tensor_parallel_size > 1 else []

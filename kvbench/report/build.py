@@ -9,7 +9,7 @@ from kvbench.decide.crossover import Goal, Verdict
 from kvbench.decide.decision import Judged, Wanted, judge_runs, unnamed_model
 from kvbench.decide.runs import LoadedRun
 from kvbench.report import cells, conclusions, memory
-from kvbench.report.cells import MOST_NAMED, point_name, use_label
+from kvbench.report.cells import MOST_NAMED, listed, point_name, use_label
 from kvbench.report.data import Judgement, JudgementWarning, Report, scrubbed
 from kvbench.report.decision_words import outcome_text
 from kvbench.report.figures import figures
@@ -140,7 +140,7 @@ def _joined(names: Sequence[str], what: str) -> str:
     """``a``, ``a and b``, ``a, b and c``; how many there are where that would fill the headline."""
     if len(names) > MOST_NAMED:
         return f"{len(names)} of the {what}"
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+    return listed(names)
 
 
 def _summary(all_judged: Sequence[Judged]) -> list[str]:

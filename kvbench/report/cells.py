@@ -25,6 +25,11 @@ SPARED = "bP + cP² of the prefill curve"
 SHOWN_LENGTHS = 48
 
 
+def listed(items: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+
+
 def point_name(run: LoadedRun, point_id: str | None, runs: Sequence[LoadedRun]) -> str:
     """A point's id, with its run where there are several."""
     if point_id is None:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from kvbench.report import files
 from kvbench.report.data import FigureData, Report
+from kvbench.report.matrix import card_id
 from kvbench.report.sheet import Sheet
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from matplotlib.figure import Figure
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 _FIRST = "target"
@@ -44,7 +46,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters["slug"] = lambda text: text.replace(" ", "-")
-    made.globals.update(data_uri=data_uri, signs=_SIGNS, css=_css())
+    made.globals.update(data_uri=data_uri, card_id=card_id, signs=_SIGNS, css=_css())
     return made
 
 
@@ -74,20 +76,20 @@ def _decides(key: str) -> bool:
 
 
 def _drawn(figure: FigureData, report: Report) -> Drawn:
-    from markupsafe import Markup
-
-    from kvbench.report.drawing import svg
     from kvbench.report.figures import draw
     from kvbench.report.figures.seconds import Seconds
 
+    return drawn_of(figure, draw(figure, report.tiers), figure.legend if isinstance(figure, Seconds) else ())
+
+
+def drawn_of(figure: FigureData, drawing: Figure, legend: tuple[str, ...] = ()) -> Drawn:
+    """A figure and its drawing as a page shows them; whoever cannot see it hears its title."""
+    from markupsafe import Markup
+
+    from kvbench.report.drawing import svg
+
     label = f"{figure.title}. The same numbers are in the tables below."
-    return Drawn(
-        figure.key,
-        figure.title,
-        figure.note,
-        Markup(svg(draw(figure, report.tiers), figure.key, label)),
-        figure.legend if isinstance(figure, Seconds) else (),
-    )
+    return Drawn(figure.key, figure.title, figure.note, Markup(svg(drawing, figure.key, label)), legend)
 
 
 def _css() -> str:

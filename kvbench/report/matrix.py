@@ -9,7 +9,7 @@ from kvbench.decide.decision import Judged
 from kvbench.decide.runs import LoadedRun
 from kvbench.record.results import PointResult
 from kvbench.report import cells
-from kvbench.report.cells import use_label
+from kvbench.report.cells import listed, use_label
 from kvbench.report.data import Chip, Matrix, MatrixCell, MatrixRow
 from kvbench.report.decision_words import outcome_text
 from kvbench.units import format_bytes, format_count, format_duration_s
@@ -101,11 +101,7 @@ def _parts(points: Sequence[PointResult]) -> Iterator[str]:
     if not points:
         return
     yield f"{len(points)} point{'s' if len(points) > 1 else ''}"
-    yield _listed(list(dict.fromkeys(point.mix for point in points)))
-    yield f"I/O of {_listed([format_bytes(size) for size in sorted({point.io_bytes for point in points})])}"
+    yield listed(list(dict.fromkeys(point.mix for point in points)))
+    yield f"I/O of {listed([format_bytes(size) for size in sorted({point.io_bytes for point in points})])}"
     jobs = sorted({point.numjobs for point in points})
-    yield f"{_listed([format_count(count) for count in jobs])} job{'' if jobs == [1] else 's'}"
-
-
-def _listed(items: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
+    yield f"{listed([format_count(count) for count in jobs])} job{'' if jobs == [1] else 's'}"

@@ -72,12 +72,11 @@ def figures_of(comparison: Comparison) -> tuple[ServedFigure, ...]:
 
 
 def _lines(comparison: Comparison, value: Callable[[ArmRun], float | None]) -> Iterator[ServedLine]:
-    refused = {(item.configuration, item.load) for item in comparison.problems if item.problem.refuses}
     for one in comparison.configurations:
         found: dict[int, float] = {}
         for load in one.loads:
             known = [number for run in one.at(load) if (number := value(run)) is not None]
-            if known and load.concurrency and (one.name, load) not in refused:
+            if known and load.concurrency and not comparison.refuses(one.name, load):
                 found[load.concurrency] = sum(known) / len(known)
         if found:
             yield ServedLine(one.name, tuple(found), tuple(found.values()))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from kvbench import __version__
 from kvbench.record.results import write_atomically
-from kvbench.report.drawing import styled, svg
-from kvbench.report.html import Drawn, environment
+from kvbench.report.drawing import styled
+from kvbench.report.html import drawn_of, environment
 from kvbench.report.ours import PAGE_MARK, require_ours
 from kvbench.report.serving_figures import draw, figures_of
 from kvbench.report.tables.serving import page_sheets
@@ -24,15 +24,12 @@ def write_page(comparison: Comparison, held: Sequence[HeldAgainst], path: Path) 
 
 def page(comparison: Comparison, held: Sequence[HeldAgainst]) -> str:
     """The page: figures, then every table with its data as a link."""
-    from markupsafe import Markup
-
     names = [one.name for one in comparison.configurations]
     drawn = []
     for figure in figures_of(comparison):
-        label = f"{figure.title}. The same numbers are in the tables below."
         with styled():
             drawing = draw(figure, names)
-        drawn.append(Drawn(figure.key, figure.title, figure.note, Markup(svg(drawing, figure.key, label))))
+        drawn.append(drawn_of(figure, drawing))
     sheets = [sheet for sheet in page_sheets(comparison, held) if sheet.rows]
     template = environment().get_template("serving.html.j2")
     made_by = f"{PAGE_MARK}{__version__} from recorded runs."

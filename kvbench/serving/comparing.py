@@ -35,6 +35,10 @@ class Comparison:
         """Why a configuration's runs, or some of them, were not compared."""
         return [one for one in self.problems if one.configuration == name and one.problem.refuses]
 
+    def refuses(self, name: str, load: ClientLoad) -> bool:
+        """Whether a configuration's runs at a load may not be compared."""
+        return not _usable(self.problems, name, load)
+
     def speedup(self, name: str, load: ClientLoad, metric: str) -> Speedup | None:
         """One ratio, None where it was refused or cannot be made."""
         return next(

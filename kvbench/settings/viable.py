@@ -12,7 +12,7 @@ from kvbench.record.results import Use
 from kvbench.settings.forms import command_line
 from kvbench.settings.measured import THREADS_OF, threads_for
 from kvbench.settings.places import Place
-from kvbench.settings.writing import Written, environment_of, offloading_config
+from kvbench.settings.writing import Written, environment_of, offloading_config, parallel_options
 from kvbench.units import format_bytes, format_tokens, is_one_line
 
 # Those whose tiers need no size that a run does not have.
@@ -50,7 +50,7 @@ def _line(crossover: Crossover, place: Place | None, rates: Mapping[int, float])
     release, cpu_bytes = find_release(use.engine_version), at.bytes * restores
     threads = threads_for(rates, restores, THREADS_OF[place.kind][1]) if len(rates) > 1 else None
     config = offloading_config(release, [place], cpu_bytes, _chunk_tokens(use), [threads])
-    parallel = ("--tensor-parallel-size", str(use.tp)) if use.tp > 1 else ()
+    parallel = parallel_options(use.tp)
     written = Written("vllm", release.version, config, environment_of(release, [place]), parallel)
     reason = (
         f"vLLM {release.version}; cpu_bytes_to_use is the least ({format_bytes(cpu_bytes)}): "

@@ -168,7 +168,7 @@ def _vllm(asked: Asked) -> Written:
 def _options(deployed: Deployed, stored: Stored) -> tuple[str, ...]:
     """What the engine's command line needs besides, for the same layout."""
     sized = deployed.sized
-    found = _parallel(deployed)
+    found = parallel_options(sized.tp, sized.pp)
     if sized.kv_dtype_source == "--kv-dtype":
         found += ("--kv-cache-dtype", sized.kv_dtype)
     if any("--enable-prefix-caching" in warning for warning in stored.warnings):
@@ -176,8 +176,9 @@ def _options(deployed: Deployed, stored: Stored) -> tuple[str, ...]:
     return found
 
 
-def _parallel(deployed: Deployed) -> tuple[str, ...]:
-    sizes = {"--tensor-parallel-size": deployed.sized.tp, "--pipeline-parallel-size": deployed.sized.pp}
+def parallel_options(tp: int, pp: int = 1) -> tuple[str, ...]:
+    """The engine's options for so many ranks, none for one."""
+    sizes = {"--tensor-parallel-size": tp, "--pipeline-parallel-size": pp}
     return tuple(word for option, size in sizes.items() if size > 1 for word in (option, str(size)))
 
 
@@ -242,7 +243,7 @@ def _lmcache(asked: Asked) -> Written:
         None,
         _config("LMCacheConnectorV1", extra),
         {SEED: _SEED_VALUE},
-        _parallel(deployed),
+        parallel_options(deployed.sized.tp, deployed.sized.pp),
         reasons=tuple(reasons),
         notes=(*asked.numbers.notes, *stored.warnings, *stored.notes),
     )
@@ -277,7 +278,7 @@ def _llmd(asked: Asked) -> Written:
         None,
         _config("OffloadingConnector", extra),
         {SEED: _SEED_VALUE},
-        (*_parallel(deployed), "--distributed-executor-backend", "mp"),
+        (*parallel_options(deployed.sized.tp, deployed.sized.pp), "--distributed-executor-backend", "mp"),
         reasons=tuple(reasons),
         notes=(*asked.numbers.notes, *stored.warnings, *stored.notes),
     )
